@@ -88,12 +88,12 @@ std::string text(const DeviceFile& file, const std::string& key) {
   return found == file.strings.end() ? "" : found->second;
 }
 
-bool accepts(const reg::Bound& bound, double value) {
-  if (!(value >= bound.lowest && value <= bound.highest)) return false;
-  if (bound.multiple == 0) return true;
+bool accepts(const reg::Range& range, double value) {
+  if (!(value >= range.lowest && value <= range.highest)) return false;
+  if (range.multiple == 0) return true;
   if (value != std::floor(value)) return false;
   const auto whole = static_cast<uint32_t>(value);
-  return whole % bound.multiple == 0 && (!bound.doubling || (whole & (whole - 1)) == 0);
+  return whole % range.multiple == 0 && (!range.doubling || (whole & (whole - 1)) == 0);
 }
 
 const reg::Bound* bound_of(std::string_view key) {
@@ -101,6 +101,8 @@ const reg::Bound* bound_of(std::string_view key) {
                                          [key](const reg::Bound& bound) { return key == bound.key; });
   return found == std::end(reg::kBounds) ? nullptr : found;
 }
+
+const reg::Range& range_of(const reg::Bound& bound) { return reg::kRanges[bound.range]; }
 
 // "note" may say anything in any section.
 bool is_note(const std::string& key) { return key.size() > 5 && key.compare(key.size() - 5, 5, ".note") == 0; }
@@ -111,7 +113,7 @@ void check(const DeviceFile& file) {
     if (is_text || is_note(key)) continue;
     const reg::Bound* const bound = bound_of(key);
     throw std::invalid_argument(key + " = \"" + value + "\"; accepted: " +
-                                (bound == nullptr ? "keys of transactions/machine/devices" : bound->accepted));
+                                (bound == nullptr ? "keys of transactions/machine/devices" : range_of(*bound).accepted));
   }
   for (const auto& [key, value] : file.numbers) {
     if (bound_of(key) == nullptr)
@@ -235,8 +237,8 @@ bool is_geometry(std::string_view key) {
 
 void check_constant(const std::string& key, double value) {
   const reg::Bound* const bound = bound_of(key);
-  if (bound != nullptr && !accepts(*bound, value))
-    throw std::invalid_argument(key + " = " + std::to_string(value) + "; accepted: " + bound->accepted);
+  if (bound != nullptr && !accepts(range_of(*bound), value))
+    throw std::invalid_argument(key + " = " + std::to_string(value) + "; accepted: " + range_of(*bound).accepted);
 }
 
 std::vector<std::string> device_names() {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from onedispatch.operators.codegen import spec_data
@@ -18,6 +18,7 @@ from onedispatch.operators.declarations import function_sets, members, params, r
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
 from onedispatch.operators.declarations.expressions import Expr, Op, taken_by
+from onedispatch.operators.declarations.function_table import FunctionTable
 from onedispatch.operators.declarations.kernel import (
     ARGS_AT,
     AXIS_WORDS,
@@ -25,11 +26,13 @@ from onedispatch.operators.declarations.kernel import (
     MAX_SCALARS,
     WORK,
     Kernel,
+    Scalar,
     Tensor,
     Work,
 )
 from onedispatch.operators.declarations.statuses import STATUSES
 from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.codegen.cpp_text import LINE, braced, constants, namespace
 from onedispatch.transactions.codegen.genheader import field_lines
 from onedispatch.transactions.machine import registers
 
@@ -57,17 +60,8 @@ _LIMITS = (
 )
 
 
-def _namespace(name: str, entries: Mapping[str, int]) -> Iterator[str]:
-    yield f"namespace {name} {{"
-    yield from (f"constexpr uint32_t {key} = {value};" for key, value in entries.items())
-    yield f"}}  // namespace {name}"
-
-
 def _fields(name: str, fields: Sequence[registers.Field]) -> Iterator[str]:
-    yield f"namespace {name} {{"
-    yield f"constexpr uint32_t kWords = {fields[-1].word + 1};"
-    yield from field_lines(fields)
-    yield f"}}  // namespace {name}"
+    return namespace(name, [f"constexpr uint32_t kWords = {fields[-1].word + 1};", *field_lines(fields)])
 
 
 def _ports() -> Iterator[str]:
@@ -97,6 +91,7 @@ def codes_header() -> str:
         lines += [f"#define OD_{family}_{name.upper()} {code}u" for name, code in named.items()]
     lines += [f"#define OD_{family}S {len(named)}u" for family, named in codes.items()]
     lines += [f"#define OD_{row.name.upper()} ({row.code}) /* {row.summary} */" for row in STATUSES]
+    lines += _step_macros()
     return _guarded("kernel_codes", lines)
 
 
@@ -131,78 +126,89 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         *_ports(),
         f"constexpr uint32_t kHashBasis = 0x{params.HASH_BASIS:08X};",
         f"constexpr uint32_t kHashPrime = 0x{params.HASH_PRIME:08X};",
-        *_namespace("image", params.IMAGE),
+        *namespace("image", constants(params.IMAGE)),
         f"constexpr uint32_t kAbsent = 0x{params.ABSENT:08X};",
         f"constexpr uint32_t kPortShift = {params.PORT_SHIFT};",
         f"constexpr uint32_t kDtypeShift = {params.DTYPE_SHIFT};",
         f"constexpr uint32_t kLockBase = {params.LOCK_BASE};",
         f"constexpr uint32_t kParametersEmpty = {params.LOCK_BASE + params.PARAM_LOCKS[0]};",
         f"constexpr uint32_t kParametersFull = {params.LOCK_BASE + params.PARAM_LOCKS[1]};",
-        *_namespace("cadence", params.CADENCES),
+        *namespace("cadence", constants(params.CADENCES)),
         *(line for name, fields in params.GROUPS.items() for line in _fields(name, fields)),
-        *_namespace("dtype", {name if name != "bool" else "boolean": d.code for name, d in DTYPES.items()}),
+        *namespace("dtype", constants({n if n != "bool" else "boolean": d.code for n, d in DTYPES.items()})),
     ]
     for table in function_sets.ALL_TABLES:
-        # An enumeration, so that a switch that leaves a function out does not compile.
-        codes = ", ".join(f"{row.name}_ = {i}" for i, row in enumerate(table.rows))
-        lines += [f"namespace {table.name} {{", f"enum Code : uint32_t {{ {codes} }};"]
-        inputs = ", ".join(str(row.inputs) for row in table.rows)
-        lines.append(f"constexpr int kInputs[] = {{{inputs}}};  // that a function reads")
-        lines.append(f"}}  // namespace {table.name}")
-    lines += [*_namespace("limit", params.LIMITS), *_namespace("header", params.HEADER)]
+        lines += namespace(table.name, _functions(table))
+    lines += namespace("limit", constants(params.LIMITS))
+    lines += namespace("header", constants(params.HEADER))
     for kernel in kernels:
         lines += _kernel_words(kernel)
     return "\n".join([*lines, "}  // namespace onedispatch::params", ""])
 
 
+def _functions(table: FunctionTable) -> Iterator[str]:
+    """The codes of its functions, an enumeration so that a switch that omits one does not compile."""
+    yield from braced("enum Code : uint32_t", [f"{row.name}_ = {i}" for i, row in enumerate(table.rows)])
+    yield "// Operands that each function reads."
+    yield from braced("constexpr int kInputs[] =", [str(row.inputs) for row in table.rows])
+
+
 def _kernel_words(kernel: Kernel) -> Iterator[str]:
+    families = {
+        "dim": kernel.dims,
+        "operand": [tensor.name for tensor in kernel.tensors],
+        "scalar": [scalar.name for scalar in kernel.scalars],
+    }
     yield f"namespace {kernel.short_name} {{"
     yield f"constexpr uint32_t digest = 0x{kernel.digest:08X};"
-    yield from (f"constexpr uint32_t {key} = {at};" for key, at in kernel.layout.items())
-    yield from _namespace("dim", {name: i for i, name in enumerate(kernel.dims)})
-    yield from _namespace("operand", {tensor.name: i for i, tensor in enumerate(kernel.tensors)})
-    yield from _namespace("scalar", {scalar.name: i for i, scalar in enumerate(kernel.scalars)})
+    yield from constants(kernel.layout)
+    for name, family in families.items():
+        yield from namespace(name, constants({each: i for i, each in enumerate(family)}))
     yield f"}}  // namespace {kernel.short_name}"
 
 
 def tables_header() -> str:
     """The text of ``kernel_tables.h``."""
-    terms = ", ".join(f'"{term}_cycles"' for term in WORK)
-    takes = ", ".join(f"{taken_by(op)}u" for op in Op)
-    statuses = ", ".join(f'{{OD_{row.name.upper()}, "{row.summary}"}}' for row in STATUSES)
-    dtypes = ", ".join(_dtype(name) for name in DTYPES)
     body = [
-        f"static const od_dtype_spec od_dtypes[] = {{{dtypes}}};",
+        *braced("static const od_dtype_spec od_dtypes[] =", [_dtype(name) for name in DTYPES]),
         "/* What functions are counted in: constants by element type. */",
-        f"static const char* const od_work[] = {{{terms}}};",
+        *braced("static const char* const od_work[] =", [f'"{term}_cycles"' for term in WORK]),
         "/* Values that an instruction of a formula takes; each leaves one. */",
-        f"static const uint32_t od_op_takes[] = {{{takes}}};",
+        *braced("static const uint32_t od_op_takes[] =", [f"{taken_by(op)}u" for op in Op]),
         "typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;",
-        f"static const od_status_spec od_statuses[] = {{{statuses}}};",
+        *braced(
+            "static const od_status_spec od_statuses[] =",
+            [f'{{OD_{row.name.upper()}, "{row.summary}"}}' for row in STATUSES],
+        ),
     ]
     return _guarded("kernel_tables", ['#include "onedispatch/kernel.h"', "", *body])
 
 
-def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
+def specs_header(kernels: Sequence[Kernel], name: str, *, standalone: bool = True) -> str:
     """The declarations of ``kernels`` as C tables: the text of ``<name>.h``.
 
     A kernel ``acme::twice@1`` becomes ``acme_twice_spec``; the indices of its dimensions, operands and
-    scalars are ``ACME_TWICE_<NAME>``. ``OD_KERNELS`` lists them all.
+    scalars are ``ACME_TWICE_<NAME>``. ``OD_KERNELS`` lists them all. A header that is not ``standalone``
+    omits these indices, which ``kernel_params.h`` has, and the text of formulas, which ``KERNELS.md`` has.
     """
     lines = ["#include <math.h>", "", '#include "onedispatch/kernel.h"', ""]
     tables = {s.table.name: s.table for kernel in kernels for s in kernel.scalars if s.table}
     for table in tables.values():
-        rows = ", ".join(
-            f'{{"{row.name}", {{{_counts(row.work)}}}, {{{_counts(row.finish)}}}, {_mask(row.dtypes)}, '
-            f"{table.digest(code)}u, {row.code_bytes if table.is_later(code) else 0}u}}"
-            for code, row in enumerate(table.rows)
-        )
-        lines.append(f"static const od_function_spec od_{table.name}[] = {{{rows}}};")
+        rows = [_function(table, code) for code in range(len(table.rows))]
+        lines += braced(f"static const od_function_spec od_{table.name}[] =", rows)
     for kernel in kernels:
-        lines += _spec(kernel)
+        lines += _spec(kernel, standalone)
     listed = " ".join(f"X({kernel.namespace}_{kernel.short_name})" for kernel in kernels)
-    lines += ["/* Every declared kernel. */", f"#define OD_KERNELS(X) {listed}"]
+    every = textwrap.wrap(f"#define OD_KERNELS(X) {listed}", LINE, subsequent_indent="    ")
+    lines += ["/* Every declared kernel. */", " \\\n".join(every)]
     return _guarded(name, lines)
+
+
+def _function(table: FunctionTable, code: int) -> str:
+    row = table.rows[code]
+    size = row.code_bytes if table.is_later(code) else 0
+    counts = f"{{{_counts(row.work)}}}, {{{_counts(row.finish)}}}"
+    return f'{{"{row.name}", {counts}, {_mask(row.dtypes)}, {table.digest(code)}u, {size}u}}'
 
 
 def _guarded(name: str, lines: Iterable[str]) -> str:
@@ -211,9 +217,10 @@ def _guarded(name: str, lines: Iterable[str]) -> str:
 
 
 def _counts(work: Work) -> str:
-    """How often a function takes each of ``WORK``."""
+    """How often a function takes each of ``WORK``, without the zeros at the end."""
     counts = dict(work)
-    return ", ".join(f"{counts.get(term, 0.0):g}" for term in WORK)
+    last = max((i for i, term in enumerate(WORK) if counts.get(term)), default=0)
+    return ", ".join(f"{counts.get(term, 0.0):g}" for term in WORK[: last + 1])
 
 
 def _dtype(name: str) -> str:
@@ -221,40 +228,28 @@ def _dtype(name: str) -> str:
     return f'{{"{name}", "{row.rates}", "{DTYPES[row.word].rates}", {row.itemsize}}}'
 
 
-def _spec(kernel: Kernel) -> Iterator[str]:
+def _spec(kernel: Kernel, standalone: bool) -> Iterator[str]:
     prefix = f"{kernel.namespace}_{kernel.short_name}"
-    for tensor in kernel.tensors:
-        yield from _axes(kernel, tensor)
-    yield f"static const od_operand_spec {prefix}_operands[] = {{"
-    yield from (f"    {_operand(kernel, tensor)}," for tensor in kernel.tensors)
-    yield "};"
+    head = f"static const od_%s {prefix}_%s[] ="
+    rows = (f'{{"{axis}", {dim}}}' for t in kernel.tensors for axis, dim in spec_data.axes(kernel, t))
+    yield from braced(head % ("axis_spec", "axes"), rows)
+    yield from braced(head % ("operand_spec", "operands"), _operands(kernel))
     if kernel.types:
-        yield f"static const uint32_t {prefix}_types[] = {{"
-        for row in kernel.types:
-            masks = (_mask(row.get(tensor.name, "")) for tensor in kernel.tensors)
-            yield f"    {', '.join(masks)},"
-        yield "};"
+        types = (_mask(row.get(tensor.name, "")) for row in kernel.types for tensor in kernel.tensors)
+        yield from braced(f"static const uint32_t {prefix}_types[] =", types)
     if kernel.scalars:
-        yield f"static const od_scalar_spec {prefix}_scalars[] = {{"
-        for s in kernel.scalars:
-            low, high = (_number(bound) for bound in s.bounds)
-            table = f"od_{s.table.name}" if s.table else "0"
-            kind = f"OD_SCALAR_{s.type.upper()}"
-            of = kernel.tensors.index(kernel.seen_by(s))
-            said = (f'"{s.name}"', kernel.layout[s.name], kind, low, high, table, of, int(s.hidden))
-            yield f"    {{{', '.join(map(str, said))}}},"
-        yield "};"
+        yield from braced(head % ("scalar_spec", "scalars"), [_scalar(kernel, s) for s in kernel.scalars])
+    yield from _explanation(kernel.cost) if standalone else ()
     yield from _formula(kernel, "cost", kernel.cost)
     if kernel.scratches:
+        yield from _explanation(kernel.scratch) if standalone else ()
         yield from _formula(kernel, "scratch", kernel.scratch)
     for name, texts in (("dims", kernel.dims), ("constants", spec_data.constants(kernel))):
         if texts:
-            quoted = ", ".join(f'"{text}"' for text in texts)
-            yield f"static const char* const {prefix}_{name}[] = {{{quoted}}};"
-    for family in (kernel.dims, [t.name for t in kernel.tensors], [s.name for s in kernel.scalars]):
-        codes = ", ".join(f"{prefix}_{name}".upper() + f" = {i}" for i, name in enumerate(family))
-        if codes:
-            yield f"enum {{ {codes} }};"
+            yield from braced(
+                f"static const char* const {prefix}_{name}[] =", [f'"{text}"' for text in texts]
+            )
+    yield from _indices(kernel) if standalone else ()
     facts = [
         f'"{kernel.name}"',
         f"0x{kernel.digest:08X}u",
@@ -273,14 +268,30 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         str(kernel.code_bytes),
         f"OD_PRINT_{kernel.prints.upper()}",
     ]
-    yield f"static const od_kernel_spec {prefix}_spec = {{{', '.join(facts)}}};"
+    yield from braced(f"static const od_kernel_spec {prefix}_spec =", facts)
+
+
+def _indices(kernel: Kernel) -> Iterator[str]:
+    """Enumerations that name the indices of dimensions, operands and scalars."""
+    prefix = f"{kernel.namespace}_{kernel.short_name}"
+    for family in (kernel.dims, [t.name for t in kernel.tensors], [s.name for s in kernel.scalars]):
+        codes = [f"{prefix}_{name}".upper() + f" = {i}" for i, name in enumerate(family)]
+        if codes:
+            yield from braced("enum", codes)
 
 
 def _table(name: str, count: int) -> tuple[str, str]:
     return name if count else "0", str(count)
 
 
-def _operand(kernel: Kernel, tensor: Tensor) -> str:
+def _operands(kernel: Kernel) -> Iterator[str]:
+    first = 0  # of its axes
+    for tensor in kernel.tensors:
+        yield _operand(kernel, tensor, first)
+        first += len(tensor.axis_names)
+
+
+def _operand(kernel: Kernel, tensor: Tensor, first_axis: int) -> str:
     facts = [
         f'"{tensor.name}"',
         str(kernel.layout[tensor.name]),
@@ -292,20 +303,29 @@ def _operand(kernel: Kernel, tensor: Tensor) -> str:
         f"OD_WALK_{tensor.walk.upper()}",
         str(spec_data.like_index(kernel, tensor)),
         str(tensor.rank[0]),
-        f"{kernel.namespace}_{kernel.short_name}_{tensor.name}",
+        f"{kernel.namespace}_{kernel.short_name}_axes + {first_axis}",
         str(len(tensor.axis_names)),
+    ]
+    return f"{{{', '.join(facts)}}}"
+
+
+def _scalar(kernel: Kernel, scalar: Scalar) -> str:
+    low, high = (_number(bound) for bound in scalar.bounds)
+    facts = [
+        f'"{scalar.name}"',
+        str(kernel.layout[scalar.name]),
+        f"OD_SCALAR_{scalar.type.upper()}",
+        low,
+        high,
+        f"od_{scalar.table.name}" if scalar.table else "0",
+        str(kernel.tensors.index(kernel.seen_by(scalar))),
+        str(int(scalar.hidden)),
     ]
     return f"{{{', '.join(facts)}}}"
 
 
 def _mask(dtypes: str) -> str:
     return f"{spec_data.mask(dtypes)}u"
-
-
-def _axes(kernel: Kernel, tensor: Tensor) -> Iterator[str]:
-    rows = [f'{{"{axis}", {dim}}}' for axis, dim in spec_data.axes(kernel, tensor)]
-    name = f"{kernel.namespace}_{kernel.short_name}_{tensor.name}"
-    yield f"static const od_axis_spec {name}[] = {{{', '.join(rows)}}};"
 
 
 def _number(value: float) -> str:
@@ -316,20 +336,35 @@ def _number(value: float) -> str:
     return short if float(short) == value else repr(float(value))
 
 
-def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
+def _explanation(formula: Expr) -> Iterator[str]:
     yield f"/* {formula}"
     yield from (f" * {label}: {text}" for label, text in formula.definitions().items())
     yield " */"
-    yield f"static const od_step {kernel.namespace}_{kernel.short_name}_{what}[] = {{"
-    steps = (
-        f"{{OD_OP_{Op(op).name},{a},{b},{c},{_number(value)}}}"
-        for op, a, b, c, value in spec_data.instructions(kernel, formula)
+
+
+def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
+    steps = (_step(*step) for step in spec_data.instructions(kernel, formula))
+    return braced(f"static const od_step {kernel.namespace}_{kernel.short_name}_{what}[] =", steps)
+
+
+def _step(op: int, a: int, b: int, c: int, value: float) -> str:
+    """An instruction as the macros of ``kernel_codes.h`` spell it."""
+    named = Op(op)
+    operands = (
+        [_number(value)] if named is Op.NUMBER else [str(x) for x in (a, b, c)[: spec_data.indices(named)]]
     )
-    yield from textwrap.wrap(", ".join(steps) + ",", _LINE, initial_indent="    ", subsequent_indent="    ")
-    yield "};"
+    return f"OD_{named.name}({','.join(operands)})" if operands else f"OD_{named.name}"
 
 
-_LINE = 160  # characters
+def _step_macros() -> Iterator[str]:
+    yield "/* The instructions of formulas as od_step, as generated tables write them. */"
+    yield "#define OD_NUMBER(value) {OD_OP_NUMBER, 0, 0, 0, value}"
+    for op in Op:
+        if op is not Op.NUMBER:
+            names = ["a", "b", "c"][: spec_data.indices(op)]
+            taken = f"({', '.join(names)})" if names else ""
+            given = ", ".join([*names, "0", "0", "0"][:3])
+            yield f"#define OD_{op.name}{taken} {{OD_OP_{op.name}, {given}, 0}}"
 
 
 def main(folder: Path) -> None:
@@ -337,7 +372,7 @@ def main(folder: Path) -> None:
     write_file(folder / "kernel_codes.h", codes_header().encode())
     write_file(folder / "kernel_tables.h", tables_header().encode())
     write_file(folder / "kernel_params.h", params_header(kernels).encode())
-    write_file(folder / "kernel_specs.h", specs_header(kernels).encode())
+    write_file(folder / "kernel_specs.h", specs_header(kernels, "kernel_specs", standalone=False).encode())
 
 
 if __name__ == "__main__":

@@ -176,6 +176,19 @@ def _parts(formula: Expr) -> _Parts:
     return parts
 
 
+_INDICES = {
+    **dict.fromkeys((Op.TILE, Op.SCALAR, Op.RUN, Op.STEP, Op.BYTES, Op.PRESENT, Op.FILLED, Op.DEVICE), 1),
+    **dict.fromkeys((Op.KEEP, Op.KEPT), 1),
+    **dict.fromkeys((Op.WORK, Op.FINISH, Op.COUNT, Op.STRIDE, Op.DEVICE_BY_SUMS), 2),
+    Op.DEVICE_BY_DTYPE: 3,
+}
+
+
+def indices(op: Op) -> int:
+    """How many of a, b and c an instruction has."""
+    return _INDICES.get(op, 0)
+
+
 def _operands(kernel: Kernel, node: Expr) -> tuple[int, ...]:
     names = [t.name for t in kernel.tensors]
     scalars = [s.name for s in kernel.scalars]

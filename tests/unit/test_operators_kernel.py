@@ -209,7 +209,7 @@ def test_later_rows_are_known_by_marks() -> None:
     later = with_rows(GEMM, ACTIVATIONS, *ACTIVATIONS.rows, Function("newest", dtypes="f32", code_bytes=48))
     digest = tables[0].digest(code)
     assert digest >> MARK_SHIFT == tables[0].mark(code)
-    assert f"1u, {digest}u, 48u}}}};" in specs_header([later])  # what a library compares with
+    assert f"1u, {digest}u, 48u}}}};" in specs_header([later], "later_specs")  # what a library compares with
     whole = FunctionTable("whole", (Function("a"), Function("b")))
     assert [whole.mark(i) for i in (0, 1)] == [0, 0]  # where nothing is said the digest knows all rows
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.codegen.cpp_text import braced, filled, namespace
 from onedispatch.transactions.format import spec, xclbin
 from onedispatch.transactions.machine import device, geometry, registers, switches
 from onedispatch.transactions.packets import packet
@@ -69,6 +70,20 @@ struct Block {
 struct NamedBlock {
   const char* name;
   Block block;
+};
+"""
+
+_BOUND = """\
+// Values that a key of a device file accepts: multiples, any number where that is 0, powers of 2 if doubling.
+struct Range {
+  double lowest, highest;
+  uint32_t multiple;
+  bool doubling;
+  const char* accepted;
+};
+struct Bound {
+  const char* key;
+  uint32_t range;  // of kRanges
 };
 """
 
@@ -132,20 +147,17 @@ def _member(name: str) -> str:
 def _version_struct(version: spec.Version) -> Iterable[str]:
     yield f"struct V{version[0]}_{version[1]} {{"
     yield f"  static constexpr uint8_t version_major = {version[0]}, version_minor = {version[1]};"
+    yield "  // size: without payload. transactions/format/spec.py describes the fields."
     for op in spec.OPCODES:
         layout = op.layouts[version]
+        numbers = [f"size = {layout.sizes[-1]}"]
+        numbers += [] if layout.payload_at is None else [f"payload_at = {layout.payload_at}"]
+        fields = [] if layout.size_at is None else [f"size_field{{{layout.size_at}, 4}}"]
+        fields += [f"{field.name}{{{field.offset}, {field.width}}}" for field in layout.fields]
         yield f"  struct {op.name} {{"
         yield f"    static constexpr uint8_t opcode = {op.code};"
-        yield f"    static constexpr uint32_t size = {layout.sizes[-1]};  // without payload"
-        if layout.size_at is not None:
-            yield f"    static constexpr ByteField size_field{{{layout.size_at}, 4}};"
-        if layout.payload_at is not None:
-            yield f"    static constexpr uint32_t payload_at = {layout.payload_at};"
-        for field in layout.fields:
-            yield (
-                f"    static constexpr ByteField {field.name}{{{field.offset}, {field.width}}};"
-                f"  // {field.doc}"
-            )
+        yield f"    static constexpr uint32_t {', '.join(numbers)};"
+        yield from filled(fields, "    static constexpr ByteField ", ";") if fields else ()
         yield "  };"
     yield "};"
 
@@ -184,21 +196,19 @@ def _generations() -> Iterable[str]:
     yield "};"
 
 
-def field_lines(fields: Iterable[registers.Field], prefix: str = "") -> Iterable[str]:
-    """Yields a C++ constant for each field."""
+def field_lines(fields: Sequence[registers.Field]) -> Iterable[str]:
+    """Yields C++ constants: a line for each field, or one list if none has a remark."""
+    if not any(field.doc for field in fields):
+        yield from filled(map(_field, fields), "constexpr Field ", ";")
+        return
     for field in fields:
         comment = f"  // {field.doc}" if field.doc else ""
-        signed = "true" if field.signed else "false"
-        yield (
-            f"constexpr Field {prefix}{field.name}"
-            f"{{{field.word}, {field.lsb}, {field.width}, {field.bias}, {signed}}};{comment}"
-        )
+        yield f"constexpr Field {_field(field)};{comment}"
 
 
-def _namespace(name: str, lines: Iterable[str]) -> Iterable[str]:
-    yield f"namespace {name} {{"
-    yield from lines
-    yield f"}}  // namespace {name}"
+def _field(field: registers.Field) -> str:
+    signed = str(field.signed).lower()
+    return f"{field.name}{{{field.word}, {field.lsb}, {field.width}, {field.bias}, {signed}}}"
 
 
 def _tile(tile: registers.TileMap) -> Iterable[str]:
@@ -220,13 +230,14 @@ def _tile(tile: registers.TileMap) -> Iterable[str]:
     own_memory = _hex(tile.own_memory_view)
     yield f"constexpr uint32_t kOwnMemoryView = {own_memory};  // own byte 0 in a BD"
     yield f"constexpr uint32_t kBdReach = {_hex(tile.bd_reach)};  // bytes of its own that a BD can name"
-    yield from _namespace("master", _port_lines(tile.masters))
-    yield from _namespace("slave", _port_lines(tile.slaves))
+    yield from namespace("master", _port_lines(tile.masters))
+    yield from namespace("slave", _port_lines(tile.slaves))
     yield from _port_group_lines("kMasterGroups", tile.masters)
     yield from _port_group_lines("kSlaveGroups", tile.slaves)
-    masks = ", ".join(map(_hex, switches.CONNECTIONS[tile.kind]))
     yield "// Per slave port the mask of the master ports that the switch can connect it to."
-    yield f"constexpr uint32_t kConnections[kSlaves] = {{{masks}}};"
+    yield from braced(
+        "constexpr uint32_t kConnections[kSlaves] =", map(_hex, switches.CONNECTIONS[tile.kind])
+    )
     yield from _name_table(tile)
 
 
@@ -248,21 +259,16 @@ def _port_sides() -> Iterable[str]:
 
 def _port_group_lines(name: str, ports: Sequence[str]) -> Iterable[str]:
     lanes = Counter(map(_side, ports))  # in the order of the ports
-    groups = ", ".join(f"{{PortSide::{side}, {count}}}" for side, count in lanes.items())
-    yield f"constexpr PortGroup {name}[] = {{{groups}}};"
+    groups = (f"{{PortSide::{side}, {count}}}" for side, count in lanes.items())
+    return braced(f"constexpr PortGroup {name}[] =", groups)
 
 
 def _port_lines(ports: Sequence[str]) -> Iterable[str]:
-    for first in range(0, len(ports), 4):
-        entries = (f"{port} = {first + i}" for i, port in enumerate(ports[first : first + 4]))
-        yield f"constexpr uint32_t {', '.join(entries)};"
+    return filled((f"{port} = {i}" for i, port in enumerate(ports)), "constexpr uint32_t ", ";")
 
 
 def _name_table(tile: registers.TileMap) -> Iterable[str]:
-    yield "constexpr NamedBlock kBlocks[] = {"
-    for block in tile.blocks:
-        yield f'    {{"{block.name}", {block.name}}},'
-    yield "};"
+    return braced("constexpr NamedBlock kBlocks[] =", (f'{{"{b.name}", {b.name}}}' for b in tile.blocks))
 
 
 def _register_constants() -> Iterable[str]:
@@ -297,23 +303,27 @@ def _register_constants() -> Iterable[str]:
         yield f"constexpr uint32_t {name}[2] = {{{first}, {second}}};"
     yield "// Of a shim: leads to the controller."
     yield f"constexpr uint32_t CONTROLLER_MASTER = {switches.CONTROLLER_MASTER};"
-    yield "// What a device file may say: multiples, any number where that is 0, powers of 2 if doubling."
-    yield "struct Bound {"
-    yield "  const char* key;"
-    yield "  double lowest, highest;"
-    yield "  uint32_t multiple;"
-    yield "  bool doubling;"
-    yield "  const char* accepted;"
-    yield "};"
-    yield f"constexpr uint32_t kGeometry = {len(geometry.GEOMETRY_RANGES)};  // the first: sizes and counts"
-    yield "constexpr Bound kBounds[] = {"
+    yield from _bounds()
+
+
+def _bounds() -> Iterable[str]:
+    """Yields the distinct ranges, and for each key of a device file the index of its range."""
+    ranges: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for key in device.vocabulary():
         bound = geometry.accepted_range(key)
         if bound is None:
             raise RuntimeError(f"{key} of a packaged device file has no bound in geometry.py")
         numbers = f"{bound.lowest}, {bound.highest}, {bound.multiple}u, {str(bound.doubling).lower()}"
-        yield f'    {{"{key}", {numbers}, "{bound}"}},'
+        indices[key] = ranges.setdefault(f'{{{numbers}, "{bound}"}}', len(ranges))
+    yield from _BOUND.splitlines()
+    yield "constexpr Range kRanges[] = {"
+    yield from (f"    {row}," for row in ranges)
     yield "};"
+    yield from braced(
+        "constexpr Bound kBounds[] =", (f'{{"{key}", {index}}}' for key, index in indices.items())
+    )
+    yield f"constexpr uint32_t kGeometry = {len(geometry.GEOMETRY_RANGES)};  // the first of them: sizes and counts"
 
 
 def _word_fields() -> Iterable[str]:
@@ -335,9 +345,9 @@ def _word_fields() -> Iterable[str]:
         "demux": registers.DEMUX_FIELDS,
     }
     for name, fields in groups.items():
-        yield from _namespace(name, [*field_lines(fields), *_covered(fields)])
+        yield from namespace(name, [*field_lines(fields), *_covered(fields)])
     operations = ", ".join(f"{name} = {code}" for code, name in enumerate(packet.OPERATIONS))
-    yield from _namespace("control_operation", [f"enum Code : uint32_t {{ {operations} }};"])
+    yield from namespace("control_operation", [f"enum Code : uint32_t {{ {operations} }};"])
 
 
 def _covered(fields: Sequence[registers.Field]) -> Iterable[str]:
@@ -388,22 +398,22 @@ def _format_header() -> str:
         f"constexpr uint64_t KERNEL_OPCODE = {spec.KERNEL_OPCODE};",
         f"constexpr uint64_t DDR_APERTURE = {_hex(spec.DDR_APERTURE)}ll;",
     ]
-    lines = [*_namespace("txn", txn), "", "// The container of format/xclbin.py, laid out there."]
-    lines += _namespace("xclbin", _xclbin())
+    lines = [*namespace("txn", txn), "", "// The container of format/xclbin.py, laid out there."]
+    lines += namespace("xclbin", _xclbin())
     names = ("MOST_THREADS", "KERNEL_MILLISECONDS", "LEAST_KERNEL_MILLISECONDS", "MOST_KERNEL_MILLISECONDS")
     limits = [f"constexpr uint32_t {name} = {getattr(host, name)};" for name in names]
-    lines += ["", "// Of transactions/base/host.py.", *_namespace("host", limits)]
+    lines += ["", "// Of transactions/base/host.py.", *namespace("host", limits)]
     return _file('\n#include "onedispatch/register_map.h"\n', [_BYTE_FIELD], lines)
 
 
 def _register_header() -> str:
     reg = [*_register_constants(), *_port_sides(), *_word_fields()]
     for kind, tile in registers.TILES.items():
-        reg += _namespace(kind, _tile(tile))
+        reg += namespace(kind, _tile(tile))
     bds: list[str] = []
     for kind, tile in registers.TILES.items():
-        bds += _namespace(kind, field_lines(tile.bd_fields))
-    return _file("", [_FIELD], [*_namespace("reg", reg), "", *_namespace("bd", bds)])
+        bds += namespace(kind, field_lines(tile.bd_fields))
+    return _file("", [_FIELD], [*namespace("reg", reg), "", *namespace("bd", bds)])
 
 
 def headers() -> dict[str, str]:

@@ -116,5 +116,37 @@
 #define OD_FAILURE (-32) /* it failed and says nothing more */
 #define OD_CRASH (-33) /* it crashed */
 #define OD_INDEX (-34) /* an index outside of the axis that it counts along */
+/* The instructions of formulas as od_step, as generated tables write them. */
+#define OD_NUMBER(value) {OD_OP_NUMBER, 0, 0, 0, value}
+#define OD_ADD {OD_OP_ADD, 0, 0, 0, 0}
+#define OD_SUB {OD_OP_SUB, 0, 0, 0, 0}
+#define OD_MUL {OD_OP_MUL, 0, 0, 0, 0}
+#define OD_DIV {OD_OP_DIV, 0, 0, 0, 0}
+#define OD_MAX {OD_OP_MAX, 0, 0, 0, 0}
+#define OD_MIN {OD_OP_MIN, 0, 0, 0, 0}
+#define OD_CEIL {OD_OP_CEIL, 0, 0, 0, 0}
+#define OD_DIFFERS {OD_OP_DIFFERS, 0, 0, 0, 0}
+#define OD_HALVINGS {OD_OP_HALVINGS, 0, 0, 0, 0}
+#define OD_TILE(a) {OD_OP_TILE, a, 0, 0, 0}
+#define OD_ELEMENTS {OD_OP_ELEMENTS, 0, 0, 0, 0}
+#define OD_K {OD_OP_K, 0, 0, 0, 0}
+#define OD_LAST {OD_OP_LAST, 0, 0, 0, 0}
+#define OD_SCALAR(a) {OD_OP_SCALAR, a, 0, 0, 0}
+#define OD_WORK(a, b) {OD_OP_WORK, a, b, 0, 0}
+#define OD_FINISH(a, b) {OD_OP_FINISH, a, b, 0, 0}
+#define OD_COUNT(a, b) {OD_OP_COUNT, a, b, 0, 0}
+#define OD_STRIDE(a, b) {OD_OP_STRIDE, a, b, 0, 0}
+#define OD_RUN(a) {OD_OP_RUN, a, 0, 0, 0}
+#define OD_STEP(a) {OD_OP_STEP, a, 0, 0, 0}
+#define OD_BYTES(a) {OD_OP_BYTES, a, 0, 0, 0}
+#define OD_PRESENT(a) {OD_OP_PRESENT, a, 0, 0, 0}
+#define OD_DEVICE(a) {OD_OP_DEVICE, a, 0, 0, 0}
+#define OD_DEVICE_BY_DTYPE(a, b, c) {OD_OP_DEVICE_BY_DTYPE, a, b, c, 0}
+#define OD_STEPS {OD_OP_STEPS, 0, 0, 0, 0}
+#define OD_DEVICE_BY_SUMS(a, b) {OD_OP_DEVICE_BY_SUMS, a, b, 0, 0}
+#define OD_FILLED(a) {OD_OP_FILLED, a, 0, 0, 0}
+#define OD_K_TILE {OD_OP_K_TILE, 0, 0, 0, 0}
+#define OD_KEEP(a) {OD_OP_KEEP, a, 0, 0, 0}
+#define OD_KEPT(a) {OD_OP_KEPT, a, 0, 0, 0}
 
 #endif

@@ -29,1314 +29,342 @@ constexpr uint32_t kOutPort = 2;
 constexpr const char* kPortNames[] = {"in0", "in1", "out"};
 constexpr uint32_t kHashBasis = 0x811C9DC5;
 constexpr uint32_t kHashPrime = 0x01000193;
-namespace image {
-constexpr uint32_t magic = 0;
-constexpr uint32_t program = 1;
-constexpr uint32_t version = 2;
-constexpr uint32_t words = 3;
-constexpr uint32_t count = 4;
-constexpr uint32_t kernels = 5;
-}  // namespace image
+namespace image { constexpr uint32_t magic = 0, program = 1, version = 2, words = 3, count = 4, kernels = 5; }
 constexpr uint32_t kAbsent = 0xFFFFFFFF;
 constexpr uint32_t kPortShift = 24;
 constexpr uint32_t kDtypeShift = 16;
 constexpr uint32_t kLockBase = 48;
 constexpr uint32_t kParametersEmpty = 62;
 constexpr uint32_t kParametersFull = 63;
-namespace cadence {
-constexpr uint32_t none = 0;
-constexpr uint32_t step = 1;
-constexpr uint32_t tile = 2;
-constexpr uint32_t once = 3;
-constexpr uint32_t last = 4;
-}  // namespace cadence
+namespace cadence { constexpr uint32_t none = 0, step = 1, tile = 2, once = 3, last = 4; }
 namespace port {
 constexpr uint32_t kWords = 4;
-constexpr Field address{0, 0, 32, 0, false};
-constexpr Field slot_bytes{1, 0, 32, 0, false};
-constexpr Field depth{2, 0, 8, 0, false};
-constexpr Field acquire{2, 8, 8, 0, false};
-constexpr Field release{2, 16, 8, 0, false};
-constexpr Field cadence{2, 24, 8, 0, false};
-constexpr Field chunk_bytes{3, 0, 32, 0, false};
+constexpr Field address{0, 0, 32, 0, false}, slot_bytes{1, 0, 32, 0, false}, depth{2, 0, 8, 0, false}, acquire{2, 8, 8, 0, false}, release{2, 16, 8, 0, false}, cadence{2, 24, 8, 0, false},
+    chunk_bytes{3, 0, 32, 0, false};
 }  // namespace port
 namespace dim {
 constexpr uint32_t kWords = 4;
-constexpr Field extent{0, 0, 32, 0, false};
-constexpr Field tile{1, 0, 32, 0, false};
-constexpr Field per_column{2, 0, 16, 0, false};
-constexpr Field per_row{2, 16, 4, 0, false};
-constexpr Field per_step{2, 20, 12, 0, false};
-constexpr Field count{3, 0, 32, 0, false};
+constexpr Field extent{0, 0, 32, 0, false}, tile{1, 0, 32, 0, false}, per_column{2, 0, 16, 0, false}, per_row{2, 16, 4, 0, false}, per_step{2, 20, 12, 0, false}, count{3, 0, 32, 0, false};
 }  // namespace dim
 namespace axis {
 constexpr uint32_t kWords = 5;
-constexpr Field extent{0, 0, 32, 0, false};
-constexpr Field chunk{1, 0, 32, 0, false};
-constexpr Field stride{2, 0, 32, 0, false};
-constexpr Field a{3, 0, 16, 0, false};
-constexpr Field den{3, 16, 8, 0, false};
-constexpr Field align{3, 24, 8, 0, false};
-constexpr Field b{4, 0, 32, 0, true};
+constexpr Field extent{0, 0, 32, 0, false}, chunk{1, 0, 32, 0, false}, stride{2, 0, 32, 0, false}, a{3, 0, 16, 0, false}, den{3, 16, 8, 0, false}, align{3, 24, 8, 0, false}, b{4, 0, 32, 0, true};
 }  // namespace axis
 namespace along {
 constexpr uint32_t kWords = 1;
-constexpr Field axis_0{0, 0, 4, 0, false};
-constexpr Field axis_1{0, 4, 4, 0, false};
-constexpr Field axis_2{0, 8, 4, 0, false};
-constexpr Field axis_3{0, 12, 4, 0, false};
-constexpr Field axis_4{0, 16, 4, 0, false};
-constexpr Field rest{0, 20, 8, 0, false};
-constexpr Field rank{0, 28, 4, 0, false};
+constexpr Field axis_0{0, 0, 4, 0, false}, axis_1{0, 4, 4, 0, false}, axis_2{0, 8, 4, 0, false}, axis_3{0, 12, 4, 0, false}, axis_4{0, 16, 4, 0, false}, rest{0, 20, 8, 0, false},
+    rank{0, 28, 4, 0, false};
 }  // namespace along
 namespace span {
 constexpr uint32_t kWords = 1;
-constexpr Field span{0, 0, 28, 0, false};
-constexpr Field padding{0, 28, 4, 0, false};
+constexpr Field span{0, 0, 28, 0, false}, padding{0, 28, 4, 0, false};
 }  // namespace span
 namespace total {
 constexpr uint32_t kWords = 1;
-constexpr Field members{0, 0, 31, 0, false};
-constexpr Field whole{0, 31, 1, 0, false};
+constexpr Field members{0, 0, 31, 0, false}, whole{0, 31, 1, 0, false};
 }  // namespace total
-namespace dtype {
-constexpr uint32_t f32 = 0;
-constexpr uint32_t bf16 = 1;
-constexpr uint32_t f16 = 2;
-constexpr uint32_t i8 = 3;
-constexpr uint32_t u8 = 4;
-constexpr uint32_t i16 = 5;
-constexpr uint32_t u16 = 6;
-constexpr uint32_t i32 = 7;
-constexpr uint32_t u32 = 8;
-constexpr uint32_t boolean = 9;
-constexpr uint32_t i64 = 10;
-}  // namespace dtype
+namespace dtype { constexpr uint32_t f32 = 0, bf16 = 1, f16 = 2, i8 = 3, u8 = 4, i16 = 5, u16 = 6, i32 = 7, u32 = 8, boolean = 9, i64 = 10; }
 namespace activation {
-enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13, ceil_ = 14, floor_ = 15, round_ = 16, sign_ = 17, elu_ = 18, selu_ = 19, celu_ = 20, gelu_ = 21, gelu_tanh_ = 22, mish_ = 23, hardsigmoid_ = 24, hardswish_ = 25, swish_ = 26, softplus_ = 27, thresholded_relu_ = 28, shrink_ = 29, square_ = 30, cube_ = 31, half_power_ = 32, power_ = 33, sin_ = 34, cos_ = 35, tan_ = 36, asin_ = 37, acos_ = 38, atan_ = 39, sinh_ = 40, cosh_ = 41, asinh_ = 42, acosh_ = 43, atanh_ = 44, affine_ = 45, scaled_tanh_ = 46 };
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t {none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13,
+    ceil_ = 14, floor_ = 15, round_ = 16, sign_ = 17, elu_ = 18, selu_ = 19, celu_ = 20, gelu_ = 21, gelu_tanh_ = 22, mish_ = 23, hardsigmoid_ = 24, hardswish_ = 25, swish_ = 26, softplus_ = 27,
+    thresholded_relu_ = 28, shrink_ = 29, square_ = 30, cube_ = 31, half_power_ = 32, power_ = 33, sin_ = 34, cos_ = 35, tan_ = 36, asin_ = 37, acos_ = 38, atan_ = 39, sinh_ = 40, cosh_ = 41,
+    asinh_ = 42, acosh_ = 43, atanh_ = 44, affine_ = 45, scaled_tanh_ = 46};
+// Operands that each function reads.
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 }  // namespace activation
 namespace eltwise_func {
-enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9, prelu_ = 10, ipow_ = 11 };
-constexpr int kInputs[] = {1, 2, 2, 2, 2, 3, 0, 2, 2, 2, 2, 2};  // that a function reads
+enum Code : uint32_t {copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9, prelu_ = 10, ipow_ = 11};
+// Operands that each function reads.
+constexpr int kInputs[] = {1, 2, 2, 2, 2, 3, 0, 2, 2, 2, 2, 2};
 }  // namespace eltwise_func
 namespace reduce_mode {
-enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4, prod_ = 5, sum_abs_ = 6 };
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t {sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4, prod_ = 5, sum_abs_ = 6};
+// Operands that each function reads.
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1};
 }  // namespace reduce_mode
 namespace pool_mode {
-enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2, sum_ = 3 };
-constexpr int kInputs[] = {1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t {max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2, sum_ = 3};
+// Operands that each function reads.
+constexpr int kInputs[] = {1, 1, 1, 1};
 }  // namespace pool_mode
 namespace scatter_mode {
-enum Code : uint32_t { none_ = 0, add_ = 1, mul_ = 2, max_ = 3, min_ = 4 };
-constexpr int kInputs[] = {2, 2, 2, 2, 2};  // that a function reads
+enum Code : uint32_t {none_ = 0, add_ = 1, mul_ = 2, max_ = 3, min_ = 4};
+// Operands that each function reads.
+constexpr int kInputs[] = {2, 2, 2, 2, 2};
 }  // namespace scatter_mode
 namespace recurrent_cell {
-enum Code : uint32_t { rnn_ = 0, gru_ = 1, gru_gates_ = 2, gru_update_ = 3, lstm_ = 4, lstm_coupled_ = 5 };
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t {rnn_ = 0, gru_ = 1, gru_gates_ = 2, gru_update_ = 3, lstm_ = 4, lstm_coupled_ = 5};
+// Operands that each function reads.
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1};
 }  // namespace recurrent_cell
 namespace comparison {
-enum Code : uint32_t { equal_ = 0, greater_ = 1, greater_or_equal_ = 2, less_ = 3, less_or_equal_ = 4, isnan_ = 5, isinf_ = 6, isposinf_ = 7, isneginf_ = 8 };
-constexpr int kInputs[] = {2, 2, 2, 2, 2, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t {equal_ = 0, greater_ = 1, greater_or_equal_ = 2, less_ = 3, less_or_equal_ = 4, isnan_ = 5, isinf_ = 6, isposinf_ = 7, isneginf_ = 8};
+// Operands that each function reads.
+constexpr int kInputs[] = {2, 2, 2, 2, 2, 1, 1, 1, 1};
 }  // namespace comparison
 namespace binary_func {
-enum Code : uint32_t { and_ = 0, or_ = 1, xor_ = 2, not_ = 3, shift_left_ = 4, shift_right_ = 5, mod_ = 6, fmod_ = 7, float_mod_ = 8, float_fmod_ = 9, add_ = 10, sub_ = 11, mul_ = 12, div_ = 13, max_ = 14, min_ = 15, neg_ = 16, abs_ = 17 };
-constexpr int kInputs[] = {2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1};  // that a function reads
+enum Code : uint32_t {and_ = 0, or_ = 1, xor_ = 2, not_ = 3, shift_left_ = 4, shift_right_ = 5, mod_ = 6, fmod_ = 7, float_mod_ = 8, float_fmod_ = 9, add_ = 10, sub_ = 11, mul_ = 12, div_ = 13,
+    max_ = 14, min_ = 15, neg_ = 16, abs_ = 17};
+// Operands that each function reads.
+constexpr int kInputs[] = {2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1};
 }  // namespace binary_func
-namespace limit {
-constexpr uint32_t window_step = 4096;
-constexpr uint32_t window_plane = 1048576;
-constexpr uint32_t window_taps = 65536;
-constexpr uint32_t lrn_size = 16384;
-}  // namespace limit
+namespace limit { constexpr uint32_t window_step = 4096, window_plane = 1048576, window_taps = 65536, lrn_size = 16384; }
 namespace header {
-constexpr uint32_t magic = 0;
-constexpr uint32_t kernel = 1;
-constexpr uint32_t row_mask = 2;
-constexpr uint32_t inner_steps = 3;
-constexpr uint32_t port_in0 = 4;
-constexpr uint32_t port_in1 = 8;
-constexpr uint32_t port_out = 12;
-constexpr uint32_t dims = 16;
-constexpr uint32_t k_extent = 36;
-constexpr uint32_t k_tile = 37;
-constexpr uint32_t loop_order = 38;
-constexpr uint32_t scratch = 39;
+constexpr uint32_t magic = 0, kernel = 1, row_mask = 2, inner_steps = 3, port_in0 = 4, port_in1 = 8, port_out = 12, dims = 16, k_extent = 36, k_tile = 37, loop_order = 38, scratch = 39;
 }  // namespace header
 namespace arg {
 constexpr uint32_t digest = 0x48E02F7C;
-constexpr uint32_t dim_r = 40;
-constexpr uint32_t dim_i = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_r = 43;
-constexpr uint32_t x_k = 48;
-constexpr uint32_t x_i = 53;
-constexpr uint32_t out = 58;
-constexpr uint32_t least = 59;
-constexpr uint32_t last = 60;
-namespace dim {
-constexpr uint32_t r = 0;
-constexpr uint32_t i = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t least = 0;
-constexpr uint32_t last = 1;
-}  // namespace scalar
+constexpr uint32_t dim_r = 40, dim_i = 41, x = 42, x_r = 43, x_k = 48, x_i = 53, out = 58, least = 59, last = 60;
+namespace dim { constexpr uint32_t r = 0, i = 1; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
+namespace scalar { constexpr uint32_t least = 0, last = 1; }
 }  // namespace arg
 namespace binary {
 constexpr uint32_t digest = 0x378A0E53;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t out = 92;
-constexpr uint32_t func = 93;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t func = 0;
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, out = 92, func = 93;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, out = 2; }
+namespace scalar { constexpr uint32_t func = 0; }
 }  // namespace binary
 namespace cast {
 constexpr uint32_t digest = 0x5C00C8A2;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t out = 66;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, out = 66;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, out = 1; }
+namespace scalar {}
 }  // namespace cast
 namespace combine {
 constexpr uint32_t digest = 0xA69D0F43;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t out = 92;
-constexpr uint32_t product = 93;
-constexpr uint32_t first = 94;
-constexpr uint32_t second = 95;
-constexpr uint32_t shift = 96;
-constexpr uint32_t zero0 = 97;
-constexpr uint32_t zero1 = 98;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t product = 0;
-constexpr uint32_t first = 1;
-constexpr uint32_t second = 2;
-constexpr uint32_t shift = 3;
-constexpr uint32_t zero0 = 4;
-constexpr uint32_t zero1 = 5;
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, out = 92, product = 93, first = 94,
+    second = 95, shift = 96, zero0 = 97, zero1 = 98;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, out = 2; }
+namespace scalar { constexpr uint32_t product = 0, first = 1, second = 2, shift = 3, zero0 = 4, zero1 = 5; }
 }  // namespace combine
 namespace compare {
 constexpr uint32_t digest = 0x9A0F7B51;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t out = 92;
-constexpr uint32_t func = 93;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t func = 0;
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, out = 92, func = 93;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, out = 2; }
+namespace scalar { constexpr uint32_t func = 0; }
 }  // namespace compare
 namespace conv {
 constexpr uint32_t digest = 0xBC398EBB;
-constexpr uint32_t dim_co = 40;
-constexpr uint32_t dim_oh = 41;
-constexpr uint32_t dim_ow = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_k = 44;
-constexpr uint32_t x_oh = 49;
-constexpr uint32_t x_ow = 54;
-constexpr uint32_t w = 59;
-constexpr uint32_t w_co = 60;
-constexpr uint32_t w_k = 65;
-constexpr uint32_t w_tap = 70;
-constexpr uint32_t bias = 75;
-constexpr uint32_t bias_co = 76;
-constexpr uint32_t x_zero = 81;
-constexpr uint32_t x_zero_co = 82;
-constexpr uint32_t w_zero = 87;
-constexpr uint32_t w_zero_co = 88;
-constexpr uint32_t scale = 93;
-constexpr uint32_t scale_co = 94;
-constexpr uint32_t out_zero = 99;
-constexpr uint32_t out_zero_co = 100;
-constexpr uint32_t table = 105;
-constexpr uint32_t table_entries = 106;
-constexpr uint32_t out = 111;
-constexpr uint32_t kh = 112;
-constexpr uint32_t kw = 113;
-constexpr uint32_t sh = 114;
-constexpr uint32_t sw = 115;
-constexpr uint32_t dh = 116;
-constexpr uint32_t dw = 117;
-constexpr uint32_t width = 118;
-constexpr uint32_t act = 119;
-constexpr uint32_t act_alpha = 120;
-constexpr uint32_t act_beta = 121;
-constexpr uint32_t pad = 122;
-namespace dim {
-constexpr uint32_t co = 0;
-constexpr uint32_t oh = 1;
-constexpr uint32_t ow = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t w = 1;
-constexpr uint32_t bias = 2;
-constexpr uint32_t x_zero = 3;
-constexpr uint32_t w_zero = 4;
-constexpr uint32_t scale = 5;
-constexpr uint32_t out_zero = 6;
-constexpr uint32_t table = 7;
-constexpr uint32_t out = 8;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t kh = 0;
-constexpr uint32_t kw = 1;
-constexpr uint32_t sh = 2;
-constexpr uint32_t sw = 3;
-constexpr uint32_t dh = 4;
-constexpr uint32_t dw = 5;
-constexpr uint32_t width = 6;
-constexpr uint32_t act = 7;
-constexpr uint32_t act_alpha = 8;
-constexpr uint32_t act_beta = 9;
-constexpr uint32_t pad = 10;
-}  // namespace scalar
+constexpr uint32_t dim_co = 40, dim_oh = 41, dim_ow = 42, x = 43, x_k = 44, x_oh = 49, x_ow = 54, w = 59, w_co = 60, w_k = 65, w_tap = 70, bias = 75, bias_co = 76, x_zero = 81, x_zero_co = 82,
+    w_zero = 87, w_zero_co = 88, scale = 93, scale_co = 94, out_zero = 99, out_zero_co = 100, table = 105, table_entries = 106, out = 111, kh = 112, kw = 113, sh = 114, sw = 115, dh = 116, dw = 117,
+    width = 118, act = 119, act_alpha = 120, act_beta = 121, pad = 122;
+namespace dim { constexpr uint32_t co = 0, oh = 1, ow = 2; }
+namespace operand { constexpr uint32_t x = 0, w = 1, bias = 2, x_zero = 3, w_zero = 4, scale = 5, out_zero = 6, table = 7, out = 8; }
+namespace scalar { constexpr uint32_t kh = 0, kw = 1, sh = 2, sw = 3, dh = 4, dw = 5, width = 6, act = 7, act_alpha = 8, act_beta = 9, pad = 10; }
 }  // namespace conv
 namespace cumulative {
 constexpr uint32_t digest = 0x1D2DEF01;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_i = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_o = 43;
-constexpr uint32_t x_length = 48;
-constexpr uint32_t x_i = 53;
-constexpr uint32_t before = 58;
-constexpr uint32_t before_o = 59;
-constexpr uint32_t before_i = 64;
-constexpr uint32_t out = 69;
-constexpr uint32_t product = 70;
-constexpr uint32_t exclusive = 71;
-constexpr uint32_t reverse = 72;
-constexpr uint32_t length = 73;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t i = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t before = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t product = 0;
-constexpr uint32_t exclusive = 1;
-constexpr uint32_t reverse = 2;
-constexpr uint32_t length = 3;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_i = 41, x = 42, x_o = 43, x_length = 48, x_i = 53, before = 58, before_o = 59, before_i = 64, out = 69, product = 70, exclusive = 71, reverse = 72, length = 73;
+namespace dim { constexpr uint32_t o = 0, i = 1; }
+namespace operand { constexpr uint32_t x = 0, before = 1, out = 2; }
+namespace scalar { constexpr uint32_t product = 0, exclusive = 1, reverse = 2, length = 3; }
 }  // namespace cumulative
 namespace dequantise {
 constexpr uint32_t digest = 0x4E224C8C;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t x2 = 92;
-constexpr uint32_t x2_d0 = 93;
-constexpr uint32_t x2_d1 = 98;
-constexpr uint32_t x2_d2 = 103;
-constexpr uint32_t x2_d3 = 108;
-constexpr uint32_t x2_d4 = 113;
-constexpr uint32_t out = 118;
-constexpr uint32_t act = 119;
-constexpr uint32_t act_alpha = 120;
-constexpr uint32_t act_beta = 121;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t x2 = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t act = 0;
-constexpr uint32_t act_alpha = 1;
-constexpr uint32_t act_beta = 2;
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, x2 = 92, x2_d0 = 93, x2_d1 = 98,
+    x2_d2 = 103, x2_d3 = 108, x2_d4 = 113, out = 118, act = 119, act_alpha = 120, act_beta = 121;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, x2 = 2, out = 3; }
+namespace scalar { constexpr uint32_t act = 0, act_alpha = 1, act_beta = 2; }
 }  // namespace dequantise
 namespace dwconv {
 constexpr uint32_t digest = 0x1D85DF2F;
-constexpr uint32_t dim_c = 40;
-constexpr uint32_t dim_oh = 41;
-constexpr uint32_t dim_ow = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_c = 44;
-constexpr uint32_t x_oh = 49;
-constexpr uint32_t x_ow = 54;
-constexpr uint32_t w = 59;
-constexpr uint32_t w_c = 60;
-constexpr uint32_t w_tap = 65;
-constexpr uint32_t bias = 70;
-constexpr uint32_t bias_c = 71;
-constexpr uint32_t x_zero = 76;
-constexpr uint32_t x_zero_c = 77;
-constexpr uint32_t w_zero = 82;
-constexpr uint32_t w_zero_c = 83;
-constexpr uint32_t scale = 88;
-constexpr uint32_t scale_c = 89;
-constexpr uint32_t out_zero = 94;
-constexpr uint32_t out_zero_c = 95;
-constexpr uint32_t table = 100;
-constexpr uint32_t table_entries = 101;
-constexpr uint32_t out = 106;
-constexpr uint32_t kh = 107;
-constexpr uint32_t kw = 108;
-constexpr uint32_t sh = 109;
-constexpr uint32_t sw = 110;
-constexpr uint32_t dh = 111;
-constexpr uint32_t dw = 112;
-constexpr uint32_t width = 113;
-constexpr uint32_t act = 114;
-constexpr uint32_t act_alpha = 115;
-constexpr uint32_t act_beta = 116;
-constexpr uint32_t pad = 117;
-namespace dim {
-constexpr uint32_t c = 0;
-constexpr uint32_t oh = 1;
-constexpr uint32_t ow = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t w = 1;
-constexpr uint32_t bias = 2;
-constexpr uint32_t x_zero = 3;
-constexpr uint32_t w_zero = 4;
-constexpr uint32_t scale = 5;
-constexpr uint32_t out_zero = 6;
-constexpr uint32_t table = 7;
-constexpr uint32_t out = 8;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t kh = 0;
-constexpr uint32_t kw = 1;
-constexpr uint32_t sh = 2;
-constexpr uint32_t sw = 3;
-constexpr uint32_t dh = 4;
-constexpr uint32_t dw = 5;
-constexpr uint32_t width = 6;
-constexpr uint32_t act = 7;
-constexpr uint32_t act_alpha = 8;
-constexpr uint32_t act_beta = 9;
-constexpr uint32_t pad = 10;
-}  // namespace scalar
+constexpr uint32_t dim_c = 40, dim_oh = 41, dim_ow = 42, x = 43, x_c = 44, x_oh = 49, x_ow = 54, w = 59, w_c = 60, w_tap = 65, bias = 70, bias_c = 71, x_zero = 76, x_zero_c = 77, w_zero = 82,
+    w_zero_c = 83, scale = 88, scale_c = 89, out_zero = 94, out_zero_c = 95, table = 100, table_entries = 101, out = 106, kh = 107, kw = 108, sh = 109, sw = 110, dh = 111, dw = 112, width = 113,
+    act = 114, act_alpha = 115, act_beta = 116, pad = 117;
+namespace dim { constexpr uint32_t c = 0, oh = 1, ow = 2; }
+namespace operand { constexpr uint32_t x = 0, w = 1, bias = 2, x_zero = 3, w_zero = 4, scale = 5, out_zero = 6, table = 7, out = 8; }
+namespace scalar { constexpr uint32_t kh = 0, kw = 1, sh = 2, sw = 3, dh = 4, dw = 5, width = 6, act = 7, act_alpha = 8, act_beta = 9, pad = 10; }
 }  // namespace dwconv
 namespace eltwise {
 constexpr uint32_t digest = 0xC5E22957;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t x2 = 92;
-constexpr uint32_t x2_d0 = 93;
-constexpr uint32_t x2_d1 = 98;
-constexpr uint32_t x2_d2 = 103;
-constexpr uint32_t x2_d3 = 108;
-constexpr uint32_t x2_d4 = 113;
-constexpr uint32_t out = 118;
-constexpr uint32_t func = 119;
-constexpr uint32_t alpha = 120;
-constexpr uint32_t beta = 121;
-constexpr uint32_t act = 122;
-constexpr uint32_t act_alpha = 123;
-constexpr uint32_t act_beta = 124;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t x2 = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t func = 0;
-constexpr uint32_t alpha = 1;
-constexpr uint32_t beta = 2;
-constexpr uint32_t act = 3;
-constexpr uint32_t act_alpha = 4;
-constexpr uint32_t act_beta = 5;
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, x2 = 92, x2_d0 = 93, x2_d1 = 98,
+    x2_d2 = 103, x2_d3 = 108, x2_d4 = 113, out = 118, func = 119, alpha = 120, beta = 121, act = 122, act_alpha = 123, act_beta = 124;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, x2 = 2, out = 3; }
+namespace scalar { constexpr uint32_t func = 0, alpha = 1, beta = 2, act = 3, act_alpha = 4, act_beta = 5; }
 }  // namespace eltwise
 namespace extremes {
 constexpr uint32_t digest = 0xEDD45972;
-constexpr uint32_t dim_r = 40;
-constexpr uint32_t x = 41;
-constexpr uint32_t x_r = 42;
-constexpr uint32_t x_k = 47;
-constexpr uint32_t out = 52;
-namespace dim {
-constexpr uint32_t r = 0;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-}  // namespace scalar
+constexpr uint32_t dim_r = 40, x = 41, x_r = 42, x_k = 47, out = 52;
+namespace dim { constexpr uint32_t r = 0; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
+namespace scalar {}
 }  // namespace extremes
 namespace gemm {
 constexpr uint32_t digest = 0x20C783C7;
-constexpr uint32_t dim_m = 40;
-constexpr uint32_t dim_n = 41;
-constexpr uint32_t a = 42;
-constexpr uint32_t a_m = 43;
-constexpr uint32_t a_k = 48;
-constexpr uint32_t b = 53;
-constexpr uint32_t b_k = 54;
-constexpr uint32_t b_n = 59;
-constexpr uint32_t bias = 64;
-constexpr uint32_t bias_n = 65;
-constexpr uint32_t a_zero = 70;
-constexpr uint32_t a_zero_m = 71;
-constexpr uint32_t b_zero = 76;
-constexpr uint32_t b_zero_n = 77;
-constexpr uint32_t scale = 82;
-constexpr uint32_t scale_n = 83;
-constexpr uint32_t out_zero = 88;
-constexpr uint32_t out_zero_n = 89;
-constexpr uint32_t out = 94;
-constexpr uint32_t alpha = 95;
-constexpr uint32_t act = 96;
-constexpr uint32_t act_alpha = 97;
-constexpr uint32_t act_beta = 98;
-constexpr uint32_t narrow_sums = 99;
-namespace dim {
-constexpr uint32_t m = 0;
-constexpr uint32_t n = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t a = 0;
-constexpr uint32_t b = 1;
-constexpr uint32_t bias = 2;
-constexpr uint32_t a_zero = 3;
-constexpr uint32_t b_zero = 4;
-constexpr uint32_t scale = 5;
-constexpr uint32_t out_zero = 6;
-constexpr uint32_t out = 7;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t alpha = 0;
-constexpr uint32_t act = 1;
-constexpr uint32_t act_alpha = 2;
-constexpr uint32_t act_beta = 3;
-constexpr uint32_t narrow_sums = 4;
-}  // namespace scalar
+constexpr uint32_t dim_m = 40, dim_n = 41, a = 42, a_m = 43, a_k = 48, b = 53, b_k = 54, b_n = 59, bias = 64, bias_n = 65, a_zero = 70, a_zero_m = 71, b_zero = 76, b_zero_n = 77, scale = 82,
+    scale_n = 83, out_zero = 88, out_zero_n = 89, out = 94, alpha = 95, act = 96, act_alpha = 97, act_beta = 98, narrow_sums = 99;
+namespace dim { constexpr uint32_t m = 0, n = 1; }
+namespace operand { constexpr uint32_t a = 0, b = 1, bias = 2, a_zero = 3, b_zero = 4, scale = 5, out_zero = 6, out = 7; }
+namespace scalar { constexpr uint32_t alpha = 0, act = 1, act_alpha = 2, act_beta = 3, narrow_sums = 4; }
 }  // namespace gemm
 namespace gemm_nbits {
 constexpr uint32_t digest = 0xE8AE9C0D;
-constexpr uint32_t dim_m = 40;
-constexpr uint32_t dim_n = 41;
-constexpr uint32_t a = 42;
-constexpr uint32_t a_m = 43;
-constexpr uint32_t a_k = 48;
-constexpr uint32_t a_block = 53;
-constexpr uint32_t b = 58;
-constexpr uint32_t b_k = 59;
-constexpr uint32_t b_bytes = 64;
-constexpr uint32_t b_n = 69;
-constexpr uint32_t scale = 74;
-constexpr uint32_t scale_k = 75;
-constexpr uint32_t scale_n = 80;
-constexpr uint32_t zero = 85;
-constexpr uint32_t zero_k = 86;
-constexpr uint32_t zero_n = 91;
-constexpr uint32_t bias = 96;
-constexpr uint32_t bias_n = 97;
-constexpr uint32_t out = 102;
-constexpr uint32_t bits = 103;
-constexpr uint32_t act = 104;
-constexpr uint32_t act_alpha = 105;
-constexpr uint32_t act_beta = 106;
-namespace dim {
-constexpr uint32_t m = 0;
-constexpr uint32_t n = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t a = 0;
-constexpr uint32_t b = 1;
-constexpr uint32_t scale = 2;
-constexpr uint32_t zero = 3;
-constexpr uint32_t bias = 4;
-constexpr uint32_t out = 5;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t bits = 0;
-constexpr uint32_t act = 1;
-constexpr uint32_t act_alpha = 2;
-constexpr uint32_t act_beta = 3;
-}  // namespace scalar
+constexpr uint32_t dim_m = 40, dim_n = 41, a = 42, a_m = 43, a_k = 48, a_block = 53, b = 58, b_k = 59, b_bytes = 64, b_n = 69, scale = 74, scale_k = 75, scale_n = 80, zero = 85, zero_k = 86,
+    zero_n = 91, bias = 96, bias_n = 97, out = 102, bits = 103, act = 104, act_alpha = 105, act_beta = 106;
+namespace dim { constexpr uint32_t m = 0, n = 1; }
+namespace operand { constexpr uint32_t a = 0, b = 1, scale = 2, zero = 3, bias = 4, out = 5; }
+namespace scalar { constexpr uint32_t bits = 0, act = 1, act_alpha = 2, act_beta = 3; }
 }  // namespace gemm_nbits
 namespace grid_sample {
 constexpr uint32_t digest = 0x98F79FF2;
-constexpr uint32_t dim_n = 40;
-constexpr uint32_t dim_c = 41;
-constexpr uint32_t dim_p = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_n = 44;
-constexpr uint32_t x_c = 49;
-constexpr uint32_t x_k = 54;
-constexpr uint32_t x_row = 59;
-constexpr uint32_t grid = 64;
-constexpr uint32_t grid_n = 65;
-constexpr uint32_t grid_p = 70;
-constexpr uint32_t grid_coordinates = 75;
-constexpr uint32_t out = 80;
-constexpr uint32_t taps = 81;
-constexpr uint32_t points = 82;
-constexpr uint32_t padding = 83;
-constexpr uint32_t corners = 84;
-constexpr uint32_t height = 85;
-namespace dim {
-constexpr uint32_t n = 0;
-constexpr uint32_t c = 1;
-constexpr uint32_t p = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t grid = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t taps = 0;
-constexpr uint32_t points = 1;
-constexpr uint32_t padding = 2;
-constexpr uint32_t corners = 3;
-constexpr uint32_t height = 4;
-}  // namespace scalar
+constexpr uint32_t dim_n = 40, dim_c = 41, dim_p = 42, x = 43, x_n = 44, x_c = 49, x_k = 54, x_row = 59, grid = 64, grid_n = 65, grid_p = 70, grid_coordinates = 75, out = 80, taps = 81, points = 82,
+    padding = 83, corners = 84, height = 85;
+namespace dim { constexpr uint32_t n = 0, c = 1, p = 2; }
+namespace operand { constexpr uint32_t x = 0, grid = 1, out = 2; }
+namespace scalar { constexpr uint32_t taps = 0, points = 1, padding = 2, corners = 3, height = 4; }
 }  // namespace grid_sample
 namespace lrn {
 constexpr uint32_t digest = 0xB17051CF;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_i = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_o = 43;
-constexpr uint32_t x_length = 48;
-constexpr uint32_t x_i = 53;
-constexpr uint32_t out = 58;
-constexpr uint32_t size = 59;
-constexpr uint32_t alpha = 60;
-constexpr uint32_t beta = 61;
-constexpr uint32_t bias = 62;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t i = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t size = 0;
-constexpr uint32_t alpha = 1;
-constexpr uint32_t beta = 2;
-constexpr uint32_t bias = 3;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_i = 41, x = 42, x_o = 43, x_length = 48, x_i = 53, out = 58, size = 59, alpha = 60, beta = 61, bias = 62;
+namespace dim { constexpr uint32_t o = 0, i = 1; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
+namespace scalar { constexpr uint32_t size = 0, alpha = 1, beta = 2, bias = 3; }
 }  // namespace lrn
 namespace moments {
 constexpr uint32_t digest = 0x66A1880F;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t x = 41;
-constexpr uint32_t x_o = 42;
-constexpr uint32_t x_length = 47;
-constexpr uint32_t within = 52;
-constexpr uint32_t within_o = 53;
-constexpr uint32_t within_length = 58;
-constexpr uint32_t mean = 63;
-constexpr uint32_t spread = 64;
-constexpr uint32_t count = 65;
-constexpr uint32_t epsilon = 66;
-constexpr uint32_t centre = 67;
-constexpr uint32_t finish = 68;
-namespace dim {
-constexpr uint32_t o = 0;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t within = 1;
-constexpr uint32_t mean = 2;
-constexpr uint32_t spread = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t count = 0;
-constexpr uint32_t epsilon = 1;
-constexpr uint32_t centre = 2;
-constexpr uint32_t finish = 3;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, x = 41, x_o = 42, x_length = 47, within = 52, within_o = 53, within_length = 58, mean = 63, spread = 64, count = 65, epsilon = 66, centre = 67, finish = 68;
+namespace dim { constexpr uint32_t o = 0; }
+namespace operand { constexpr uint32_t x = 0, within = 1, mean = 2, spread = 3; }
+namespace scalar { constexpr uint32_t count = 0, epsilon = 1, centre = 2, finish = 3; }
 }  // namespace moments
 namespace normalise {
 constexpr uint32_t digest = 0x272692C3;
-constexpr uint32_t dim_b = 40;
-constexpr uint32_t dim_o = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_b = 43;
-constexpr uint32_t x_o = 48;
-constexpr uint32_t x_length = 53;
-constexpr uint32_t scale = 58;
-constexpr uint32_t scale_o = 59;
-constexpr uint32_t scale_sections = 64;
-constexpr uint32_t bias = 69;
-constexpr uint32_t bias_o = 70;
-constexpr uint32_t bias_sections = 75;
-constexpr uint32_t residual = 80;
-constexpr uint32_t residual_b = 81;
-constexpr uint32_t residual_o = 86;
-constexpr uint32_t residual_length = 91;
-constexpr uint32_t out = 96;
-constexpr uint32_t total = 97;
-constexpr uint32_t epsilon = 98;
-constexpr uint32_t centre = 99;
-constexpr uint32_t sections = 100;
-constexpr uint32_t length = 101;
-constexpr uint32_t x_scale = 102;
-constexpr uint32_t x_zero = 103;
-constexpr uint32_t out_scale = 104;
-constexpr uint32_t out_zero = 105;
-namespace dim {
-constexpr uint32_t b = 0;
-constexpr uint32_t o = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t scale = 1;
-constexpr uint32_t bias = 2;
-constexpr uint32_t residual = 3;
-constexpr uint32_t out = 4;
-constexpr uint32_t total = 5;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t epsilon = 0;
-constexpr uint32_t centre = 1;
-constexpr uint32_t sections = 2;
-constexpr uint32_t length = 3;
-constexpr uint32_t x_scale = 4;
-constexpr uint32_t x_zero = 5;
-constexpr uint32_t out_scale = 6;
-constexpr uint32_t out_zero = 7;
-}  // namespace scalar
+constexpr uint32_t dim_b = 40, dim_o = 41, x = 42, x_b = 43, x_o = 48, x_length = 53, scale = 58, scale_o = 59, scale_sections = 64, bias = 69, bias_o = 70, bias_sections = 75, residual = 80,
+    residual_b = 81, residual_o = 86, residual_length = 91, out = 96, total = 97, epsilon = 98, centre = 99, sections = 100, length = 101, x_scale = 102, x_zero = 103, out_scale = 104,
+    out_zero = 105;
+namespace dim { constexpr uint32_t b = 0, o = 1; }
+namespace operand { constexpr uint32_t x = 0, scale = 1, bias = 2, residual = 3, out = 4, total = 5; }
+namespace scalar { constexpr uint32_t epsilon = 0, centre = 1, sections = 2, length = 3, x_scale = 4, x_zero = 5, out_scale = 6, out_zero = 7; }
 }  // namespace normalise
 namespace pool {
 constexpr uint32_t digest = 0xEEA53C01;
-constexpr uint32_t dim_c = 40;
-constexpr uint32_t dim_oh = 41;
-constexpr uint32_t dim_ow = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_c = 44;
-constexpr uint32_t x_oh = 49;
-constexpr uint32_t x_ow = 54;
-constexpr uint32_t out = 59;
-constexpr uint32_t mode = 60;
-constexpr uint32_t kh = 61;
-constexpr uint32_t kw = 62;
-constexpr uint32_t sh = 63;
-constexpr uint32_t sw = 64;
-constexpr uint32_t dh = 65;
-constexpr uint32_t dw = 66;
-constexpr uint32_t width = 67;
-constexpr uint32_t pad_top = 68;
-constexpr uint32_t pad_left = 69;
-constexpr uint32_t pad_bottom = 70;
-constexpr uint32_t pad_right = 71;
-constexpr uint32_t act = 72;
-constexpr uint32_t act_alpha = 73;
-constexpr uint32_t act_beta = 74;
-namespace dim {
-constexpr uint32_t c = 0;
-constexpr uint32_t oh = 1;
-constexpr uint32_t ow = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
+constexpr uint32_t dim_c = 40, dim_oh = 41, dim_ow = 42, x = 43, x_c = 44, x_oh = 49, x_ow = 54, out = 59, mode = 60, kh = 61, kw = 62, sh = 63, sw = 64, dh = 65, dw = 66, width = 67, pad_top = 68,
+    pad_left = 69, pad_bottom = 70, pad_right = 71, act = 72, act_alpha = 73, act_beta = 74;
+namespace dim { constexpr uint32_t c = 0, oh = 1, ow = 2; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
 namespace scalar {
-constexpr uint32_t mode = 0;
-constexpr uint32_t kh = 1;
-constexpr uint32_t kw = 2;
-constexpr uint32_t sh = 3;
-constexpr uint32_t sw = 4;
-constexpr uint32_t dh = 5;
-constexpr uint32_t dw = 6;
-constexpr uint32_t width = 7;
-constexpr uint32_t pad_top = 8;
-constexpr uint32_t pad_left = 9;
-constexpr uint32_t pad_bottom = 10;
-constexpr uint32_t pad_right = 11;
-constexpr uint32_t act = 12;
-constexpr uint32_t act_alpha = 13;
-constexpr uint32_t act_beta = 14;
+constexpr uint32_t mode = 0, kh = 1, kw = 2, sh = 3, sw = 4, dh = 5, dw = 6, width = 7, pad_top = 8, pad_left = 9, pad_bottom = 10, pad_right = 11, act = 12, act_alpha = 13, act_beta = 14;
 }  // namespace scalar
 }  // namespace pool
 namespace pool_index {
 constexpr uint32_t digest = 0x3A54F318;
-constexpr uint32_t dim_c = 40;
-constexpr uint32_t dim_oh = 41;
-constexpr uint32_t dim_ow = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_c = 44;
-constexpr uint32_t x_oh = 49;
-constexpr uint32_t x_ow = 54;
-constexpr uint32_t out = 59;
-constexpr uint32_t index = 60;
-constexpr uint32_t kh = 61;
-constexpr uint32_t kw = 62;
-constexpr uint32_t sh = 63;
-constexpr uint32_t sw = 64;
-constexpr uint32_t dh = 65;
-constexpr uint32_t dw = 66;
-constexpr uint32_t width = 67;
-constexpr uint32_t plane = 68;
-constexpr uint32_t row_step = 69;
-constexpr uint32_t column_step = 70;
-namespace dim {
-constexpr uint32_t c = 0;
-constexpr uint32_t oh = 1;
-constexpr uint32_t ow = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-constexpr uint32_t index = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t kh = 0;
-constexpr uint32_t kw = 1;
-constexpr uint32_t sh = 2;
-constexpr uint32_t sw = 3;
-constexpr uint32_t dh = 4;
-constexpr uint32_t dw = 5;
-constexpr uint32_t width = 6;
-constexpr uint32_t plane = 7;
-constexpr uint32_t row_step = 8;
-constexpr uint32_t column_step = 9;
-}  // namespace scalar
+constexpr uint32_t dim_c = 40, dim_oh = 41, dim_ow = 42, x = 43, x_c = 44, x_oh = 49, x_ow = 54, out = 59, index = 60, kh = 61, kw = 62, sh = 63, sw = 64, dh = 65, dw = 66, width = 67, plane = 68,
+    row_step = 69, column_step = 70;
+namespace dim { constexpr uint32_t c = 0, oh = 1, ow = 2; }
+namespace operand { constexpr uint32_t x = 0, out = 1, index = 2; }
+namespace scalar { constexpr uint32_t kh = 0, kw = 1, sh = 2, sw = 3, dh = 4, dw = 5, width = 6, plane = 7, row_step = 8, column_step = 9; }
 }  // namespace pool_index
 namespace position {
 constexpr uint32_t digest = 0x68207DFB;
-constexpr uint32_t dim_j = 40;
-constexpr uint32_t index = 41;
-constexpr uint32_t index_j = 42;
-constexpr uint32_t index_n = 47;
-constexpr uint32_t bound = 52;
-constexpr uint32_t bound_n = 53;
-constexpr uint32_t factor = 58;
-constexpr uint32_t factor_n = 59;
-constexpr uint32_t out = 64;
-namespace dim {
-constexpr uint32_t j = 0;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t index = 0;
-constexpr uint32_t bound = 1;
-constexpr uint32_t factor = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-}  // namespace scalar
+constexpr uint32_t dim_j = 40, index = 41, index_j = 42, index_n = 47, bound = 52, bound_n = 53, factor = 58, factor_n = 59, out = 64;
+namespace dim { constexpr uint32_t j = 0; }
+namespace operand { constexpr uint32_t index = 0, bound = 1, factor = 2, out = 3; }
+namespace scalar {}
 }  // namespace position
 namespace quantisation {
 constexpr uint32_t digest = 0x83C59559;
-constexpr uint32_t dim_j = 40;
-constexpr uint32_t x = 41;
-constexpr uint32_t x_n = 42;
-constexpr uint32_t out = 47;
-namespace dim {
-constexpr uint32_t j = 0;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-}  // namespace scalar
+constexpr uint32_t dim_j = 40, x = 41, x_n = 42, out = 47;
+namespace dim { constexpr uint32_t j = 0; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
+namespace scalar {}
 }  // namespace quantisation
 namespace quantise {
 constexpr uint32_t digest = 0x35B3CA45;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t x2 = 92;
-constexpr uint32_t x2_d0 = 93;
-constexpr uint32_t x2_d1 = 98;
-constexpr uint32_t x2_d2 = 103;
-constexpr uint32_t x2_d3 = 108;
-constexpr uint32_t x2_d4 = 113;
-constexpr uint32_t out = 118;
-constexpr uint32_t precision = 119;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t x2 = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t precision = 0;
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, x2 = 92, x2_d0 = 93, x2_d1 = 98,
+    x2_d2 = 103, x2_d3 = 108, x2_d4 = 113, out = 118, precision = 119;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, x2 = 2, out = 3; }
+namespace scalar { constexpr uint32_t precision = 0; }
 }  // namespace quantise
 namespace recurrent {
 constexpr uint32_t digest = 0xDE5D7DA0;
-constexpr uint32_t dim_part = 40;
-constexpr uint32_t dim_b = 41;
-constexpr uint32_t dim_n = 42;
-constexpr uint32_t h = 43;
-constexpr uint32_t h_b = 44;
-constexpr uint32_t h_k = 49;
-constexpr uint32_t r = 54;
-constexpr uint32_t r_k = 55;
-constexpr uint32_t r_gates = 60;
-constexpr uint32_t r_n = 65;
-constexpr uint32_t x = 70;
-constexpr uint32_t x_b = 71;
-constexpr uint32_t x_gates = 76;
-constexpr uint32_t x_n = 81;
-constexpr uint32_t prev = 86;
-constexpr uint32_t prev_kept = 87;
-constexpr uint32_t prev_b = 92;
-constexpr uint32_t prev_n = 97;
-constexpr uint32_t more = 102;
-constexpr uint32_t more_rows = 103;
-constexpr uint32_t more_n = 108;
-constexpr uint32_t out = 113;
-constexpr uint32_t cell = 114;
-constexpr uint32_t f = 115;
-constexpr uint32_t f_alpha = 116;
-constexpr uint32_t f_beta = 117;
-constexpr uint32_t g = 118;
-constexpr uint32_t g_alpha = 119;
-constexpr uint32_t g_beta = 120;
-constexpr uint32_t h_act = 121;
-constexpr uint32_t h_alpha = 122;
-constexpr uint32_t h_beta = 123;
-constexpr uint32_t clip = 124;
-namespace dim {
-constexpr uint32_t part = 0;
-constexpr uint32_t b = 1;
-constexpr uint32_t n = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t h = 0;
-constexpr uint32_t r = 1;
-constexpr uint32_t x = 2;
-constexpr uint32_t prev = 3;
-constexpr uint32_t more = 4;
-constexpr uint32_t out = 5;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t cell = 0;
-constexpr uint32_t f = 1;
-constexpr uint32_t f_alpha = 2;
-constexpr uint32_t f_beta = 3;
-constexpr uint32_t g = 4;
-constexpr uint32_t g_alpha = 5;
-constexpr uint32_t g_beta = 6;
-constexpr uint32_t h_act = 7;
-constexpr uint32_t h_alpha = 8;
-constexpr uint32_t h_beta = 9;
-constexpr uint32_t clip = 10;
-}  // namespace scalar
+constexpr uint32_t dim_part = 40, dim_b = 41, dim_n = 42, h = 43, h_b = 44, h_k = 49, r = 54, r_k = 55, r_gates = 60, r_n = 65, x = 70, x_b = 71, x_gates = 76, x_n = 81, prev = 86, prev_kept = 87,
+    prev_b = 92, prev_n = 97, more = 102, more_rows = 103, more_n = 108, out = 113, cell = 114, f = 115, f_alpha = 116, f_beta = 117, g = 118, g_alpha = 119, g_beta = 120, h_act = 121,
+    h_alpha = 122, h_beta = 123, clip = 124;
+namespace dim { constexpr uint32_t part = 0, b = 1, n = 2; }
+namespace operand { constexpr uint32_t h = 0, r = 1, x = 2, prev = 3, more = 4, out = 5; }
+namespace scalar { constexpr uint32_t cell = 0, f = 1, f_alpha = 2, f_beta = 3, g = 4, g_alpha = 5, g_beta = 6, h_act = 7, h_alpha = 8, h_beta = 9, clip = 10; }
 }  // namespace recurrent
 namespace reduce {
 constexpr uint32_t digest = 0xEBCBE122;
-constexpr uint32_t dim_r = 40;
-constexpr uint32_t dim_i = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_r = 43;
-constexpr uint32_t x_k = 48;
-constexpr uint32_t x_i = 53;
-constexpr uint32_t out = 58;
-constexpr uint32_t mode = 59;
-constexpr uint32_t act = 60;
-constexpr uint32_t act_alpha = 61;
-constexpr uint32_t act_beta = 62;
-namespace dim {
-constexpr uint32_t r = 0;
-constexpr uint32_t i = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t mode = 0;
-constexpr uint32_t act = 1;
-constexpr uint32_t act_alpha = 2;
-constexpr uint32_t act_beta = 3;
-}  // namespace scalar
+constexpr uint32_t dim_r = 40, dim_i = 41, x = 42, x_r = 43, x_k = 48, x_i = 53, out = 58, mode = 59, act = 60, act_alpha = 61, act_beta = 62;
+namespace dim { constexpr uint32_t r = 0, i = 1; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
+namespace scalar { constexpr uint32_t mode = 0, act = 1, act_alpha = 2, act_beta = 3; }
 }  // namespace reduce
 namespace resample {
 constexpr uint32_t digest = 0xC3A2D2B5;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_j = 41;
-constexpr uint32_t dim_i = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_o = 44;
-constexpr uint32_t x_j = 49;
-constexpr uint32_t x_i = 54;
-constexpr uint32_t index = 59;
-constexpr uint32_t index_j = 60;
-constexpr uint32_t index_taps = 65;
-constexpr uint32_t weight = 70;
-constexpr uint32_t weight_j = 71;
-constexpr uint32_t weight_taps = 76;
-constexpr uint32_t out = 81;
-constexpr uint32_t outside = 82;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t j = 1;
-constexpr uint32_t i = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t index = 1;
-constexpr uint32_t weight = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t outside = 0;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_j = 41, dim_i = 42, x = 43, x_o = 44, x_j = 49, x_i = 54, index = 59, index_j = 60, index_taps = 65, weight = 70, weight_j = 71, weight_taps = 76, out = 81,
+    outside = 82;
+namespace dim { constexpr uint32_t o = 0, j = 1, i = 2; }
+namespace operand { constexpr uint32_t x = 0, index = 1, weight = 2, out = 3; }
+namespace scalar { constexpr uint32_t outside = 0; }
 }  // namespace resample
 namespace rotate {
 constexpr uint32_t digest = 0x882F7C96;
-constexpr uint32_t dim_batch = 40;
-constexpr uint32_t dim_head = 41;
-constexpr uint32_t dim_place = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_batch = 44;
-constexpr uint32_t x_head = 49;
-constexpr uint32_t x_place = 54;
-constexpr uint32_t x_size = 59;
-constexpr uint32_t cos = 64;
-constexpr uint32_t cos_batch = 65;
-constexpr uint32_t cos_place = 70;
-constexpr uint32_t cos_half = 75;
-constexpr uint32_t sin = 80;
-constexpr uint32_t sin_batch = 81;
-constexpr uint32_t sin_place = 86;
-constexpr uint32_t sin_half = 91;
-constexpr uint32_t out = 96;
-constexpr uint32_t interleaved = 97;
-namespace dim {
-constexpr uint32_t batch = 0;
-constexpr uint32_t head = 1;
-constexpr uint32_t place = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t cos = 1;
-constexpr uint32_t sin = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t interleaved = 0;
-}  // namespace scalar
+constexpr uint32_t dim_batch = 40, dim_head = 41, dim_place = 42, x = 43, x_batch = 44, x_head = 49, x_place = 54, x_size = 59, cos = 64, cos_batch = 65, cos_place = 70, cos_half = 75, sin = 80,
+    sin_batch = 81, sin_place = 86, sin_half = 91, out = 96, interleaved = 97;
+namespace dim { constexpr uint32_t batch = 0, head = 1, place = 2; }
+namespace operand { constexpr uint32_t x = 0, cos = 1, sin = 2, out = 3; }
+namespace scalar { constexpr uint32_t interleaved = 0; }
 }  // namespace rotate
 namespace scatter {
 constexpr uint32_t digest = 0x7F56E462;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_a = 41;
-constexpr uint32_t dim_i = 42;
-constexpr uint32_t dim_w = 43;
-constexpr uint32_t x = 44;
-constexpr uint32_t x_o = 45;
-constexpr uint32_t x_a = 50;
-constexpr uint32_t x_i = 55;
-constexpr uint32_t x_w = 60;
-constexpr uint32_t index = 65;
-constexpr uint32_t index_o = 66;
-constexpr uint32_t index_k = 71;
-constexpr uint32_t index_i = 76;
-constexpr uint32_t index_w = 81;
-constexpr uint32_t updates = 86;
-constexpr uint32_t updates_o = 87;
-constexpr uint32_t updates_k = 92;
-constexpr uint32_t updates_i = 97;
-constexpr uint32_t updates_w = 102;
-constexpr uint32_t out = 107;
-constexpr uint32_t mode = 108;
-constexpr uint32_t extent = 109;
-constexpr uint32_t lenient = 110;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t a = 1;
-constexpr uint32_t i = 2;
-constexpr uint32_t w = 3;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t index = 1;
-constexpr uint32_t updates = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t mode = 0;
-constexpr uint32_t extent = 1;
-constexpr uint32_t lenient = 2;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_a = 41, dim_i = 42, dim_w = 43, x = 44, x_o = 45, x_a = 50, x_i = 55, x_w = 60, index = 65, index_o = 66, index_k = 71, index_i = 76, index_w = 81, updates = 86,
+    updates_o = 87, updates_k = 92, updates_i = 97, updates_w = 102, out = 107, mode = 108, extent = 109, lenient = 110;
+namespace dim { constexpr uint32_t o = 0, a = 1, i = 2, w = 3; }
+namespace operand { constexpr uint32_t x = 0, index = 1, updates = 2, out = 3; }
+namespace scalar { constexpr uint32_t mode = 0, extent = 1, lenient = 2; }
 }  // namespace scatter
 namespace select {
 constexpr uint32_t digest = 0xA440AC07;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_d0 = 67;
-constexpr uint32_t x1_d1 = 72;
-constexpr uint32_t x1_d2 = 77;
-constexpr uint32_t x1_d3 = 82;
-constexpr uint32_t x1_d4 = 87;
-constexpr uint32_t x2 = 92;
-constexpr uint32_t x2_d0 = 93;
-constexpr uint32_t x2_d1 = 98;
-constexpr uint32_t x2_d2 = 103;
-constexpr uint32_t x2_d3 = 108;
-constexpr uint32_t x2_d4 = 113;
-constexpr uint32_t out = 118;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t x2 = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_d0 = 67, x1_d1 = 72, x1_d2 = 77, x1_d3 = 82, x1_d4 = 87, x2 = 92, x2_d0 = 93, x2_d1 = 98,
+    x2_d2 = 103, x2_d3 = 108, x2_d4 = 113, out = 118;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, x2 = 2, out = 3; }
+namespace scalar {}
 }  // namespace select
 namespace softmax {
 constexpr uint32_t digest = 0xCAD6BBBF;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_i = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_o = 43;
-constexpr uint32_t x_length = 48;
-constexpr uint32_t x_i = 53;
-constexpr uint32_t out = 58;
-constexpr uint32_t log = 59;
-constexpr uint32_t length = 60;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t i = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t log = 0;
-constexpr uint32_t length = 1;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_i = 41, x = 42, x_o = 43, x_length = 48, x_i = 53, out = 58, log = 59, length = 60;
+namespace dim { constexpr uint32_t o = 0, i = 1; }
+namespace operand { constexpr uint32_t x = 0, out = 1; }
+namespace scalar { constexpr uint32_t log = 0, length = 1; }
 }  // namespace softmax
 namespace softmax_bytes {
 constexpr uint32_t digest = 0xC86A4A35;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_i = 41;
-constexpr uint32_t x = 42;
-constexpr uint32_t x_o = 43;
-constexpr uint32_t x_length = 48;
-constexpr uint32_t x_i = 53;
-constexpr uint32_t powers = 58;
-constexpr uint32_t powers_entries = 59;
-constexpr uint32_t out = 64;
-constexpr uint32_t factor = 65;
-constexpr uint32_t zero = 66;
-constexpr uint32_t length = 67;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t i = 1;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t powers = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t factor = 0;
-constexpr uint32_t zero = 1;
-constexpr uint32_t length = 2;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_i = 41, x = 42, x_o = 43, x_length = 48, x_i = 53, powers = 58, powers_entries = 59, out = 64, factor = 65, zero = 66, length = 67;
+namespace dim { constexpr uint32_t o = 0, i = 1; }
+namespace operand { constexpr uint32_t x = 0, powers = 1, out = 2; }
+namespace scalar { constexpr uint32_t factor = 0, zero = 1, length = 2; }
 }  // namespace softmax_bytes
 namespace table {
 constexpr uint32_t digest = 0x1D219322;
-constexpr uint32_t x0 = 40;
-constexpr uint32_t x0_d0 = 41;
-constexpr uint32_t x0_d1 = 46;
-constexpr uint32_t x0_d2 = 51;
-constexpr uint32_t x0_d3 = 56;
-constexpr uint32_t x0_d4 = 61;
-constexpr uint32_t x1 = 66;
-constexpr uint32_t x1_entries = 67;
-constexpr uint32_t out = 72;
-namespace dim {
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x0 = 0;
-constexpr uint32_t x1 = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-}  // namespace scalar
+constexpr uint32_t x0 = 40, x0_d0 = 41, x0_d1 = 46, x0_d2 = 51, x0_d3 = 56, x0_d4 = 61, x1 = 66, x1_entries = 67, out = 72;
+namespace dim {}
+namespace operand { constexpr uint32_t x0 = 0, x1 = 1, out = 2; }
+namespace scalar {}
 }  // namespace table
 namespace take {
 constexpr uint32_t digest = 0xEE2D4978;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_j = 41;
-constexpr uint32_t dim_i = 42;
-constexpr uint32_t dim_w = 43;
-constexpr uint32_t x = 44;
-constexpr uint32_t x_o = 45;
-constexpr uint32_t x_k = 50;
-constexpr uint32_t x_i = 55;
-constexpr uint32_t x_w = 60;
-constexpr uint32_t index = 65;
-constexpr uint32_t index_o = 66;
-constexpr uint32_t index_j = 71;
-constexpr uint32_t index_i = 76;
-constexpr uint32_t index_w = 81;
-constexpr uint32_t out = 86;
-constexpr uint32_t filled = 87;
-constexpr uint32_t fill_low = 88;
-constexpr uint32_t fill_high = 89;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t j = 1;
-constexpr uint32_t i = 2;
-constexpr uint32_t w = 3;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t index = 1;
-constexpr uint32_t out = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t filled = 0;
-constexpr uint32_t fill_low = 1;
-constexpr uint32_t fill_high = 2;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_j = 41, dim_i = 42, dim_w = 43, x = 44, x_o = 45, x_k = 50, x_i = 55, x_w = 60, index = 65, index_o = 66, index_j = 71, index_i = 76, index_w = 81, out = 86,
+    filled = 87, fill_low = 88, fill_high = 89;
+namespace dim { constexpr uint32_t o = 0, j = 1, i = 2, w = 3; }
+namespace operand { constexpr uint32_t x = 0, index = 1, out = 2; }
+namespace scalar { constexpr uint32_t filled = 0, fill_low = 1, fill_high = 2; }
 }  // namespace take
 namespace top_k {
 constexpr uint32_t digest = 0x2B9BA445;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t dim_n = 41;
-constexpr uint32_t dim_i = 42;
-constexpr uint32_t x = 43;
-constexpr uint32_t x_o = 44;
-constexpr uint32_t x_k = 49;
-constexpr uint32_t x_i = 54;
-constexpr uint32_t values = 59;
-constexpr uint32_t places = 60;
-constexpr uint32_t largest = 61;
-namespace dim {
-constexpr uint32_t o = 0;
-constexpr uint32_t n = 1;
-constexpr uint32_t i = 2;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t values = 1;
-constexpr uint32_t places = 2;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t largest = 0;
-}  // namespace scalar
+constexpr uint32_t dim_o = 40, dim_n = 41, dim_i = 42, x = 43, x_o = 44, x_k = 49, x_i = 54, values = 59, places = 60, largest = 61;
+namespace dim { constexpr uint32_t o = 0, n = 1, i = 2; }
+namespace operand { constexpr uint32_t x = 0, values = 1, places = 2; }
+namespace scalar { constexpr uint32_t largest = 0; }
 }  // namespace top_k
 }  // namespace onedispatch::params

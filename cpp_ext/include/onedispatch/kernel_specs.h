@@ -6,1864 +6,761 @@
 
 #include "onedispatch/kernel.h"
 
-static const od_function_spec od_binary_func[] = {{"and", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"or", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"xor", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"not", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"shift_left", {0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 336u, 309372918u, 256u}, {"shift_right", {0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 336u, 2098936292u, 256u}, {"mod", {2, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1528u, 1624193177u, 512u}, {"fmod", {1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1528u, 959869143u, 512u}, {"float_mod", {4, 2, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1291700763u, 512u}, {"float_fmod", {3, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1939742532u, 512u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 2793994469u, 256u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 2407970388u, 256u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 1359781542u, 256u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 155341738u, 512u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 829047233u, 256u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 3926761980u, 256u}, {"neg", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 658935668u, 256u}, {"abs", {1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 872207211u, 256u}};
-static const od_function_spec od_comparison[] = {{"equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2047u, 0u, 0u}, {"greater", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"greater_or_equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"less", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"less_or_equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"isnan", {0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"isinf", {0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"isposinf", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"isneginf", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}};
-static const od_function_spec od_activation[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"relu", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"leakyrelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"clip", {0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sigmoid", {4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2635598438u, 512u}, {"tanh", {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2502187854u, 512u}, {"exp", {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3939703688u, 384u}, {"sqrt", {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4288973845u, 256u}, {"erf", {0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 219073212u, 512u}, {"abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 2938727569u, 64u}, {"neg", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 175u, 1838561456u, 64u}, {"log", {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3306579937u, 512u}, {"reciprocal", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2292605475u, 256u}, {"softsign", {1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2889153356u, 256u}, {"ceil", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2142260586u, 256u}, {"floor", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1526973017u, 256u}, {"round", {0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2618744915u, 256u}, {"sign", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3040689844u, 256u}, {"elu", {1, 1, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4152690363u, 512u}, {"selu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3513610372u, 512u}, {"celu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2851924216u, 512u}, {"gelu", {1, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 394026476u, 512u}, {"gelu_tanh", {2, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692162805u, 512u}, {"mish", {2, 2, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 74847079u, 512u}, {"hardsigmoid", {1, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 300232169u, 256u}, {"hardswish", {1, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 679861589u, 256u}, {"swish", {4, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1523565680u, 512u}, {"softplus", {3, 0, 0, 1, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2641169207u, 768u}, {"thresholded_relu", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4264365699u, 256u}, {"shrink", {2, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 2423618188u, 256u}, {"square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 877757267u, 256u}, {"cube", {0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 599523586u, 256u}, {"half_power", {1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 889905077u, 256u}, {"power", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1959549103u, 1024u}, {"sin", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1067231954u, 768u}, {"cos", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1936446998u, 768u}, {"tan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2422003283u, 896u}, {"asin", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3787239284u, 512u}, {"acos", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2139538957u, 512u}, {"atan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 15701947u, 512u}, {"sinh", {6, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1174680312u, 512u}, {"cosh", {2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3247531391u, 512u}, {"asinh", {8, 3, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2902600373u, 768u}, {"acosh", {8, 3, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692711464u, 768u}, {"atanh", {8, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 280901277u, 768u}, {"affine", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1171327394u, 256u}, {"scaled_tanh", {0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1701625772u, 512u}};
-static const od_function_spec od_eltwise_func[] = {{"copy", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 2161504858u, 256u}, {"muladd", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2750723920u, 256u}, {"fill", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 1671910183u, 64u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 4038958613u, 128u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3774668890u, 128u}, {"pow", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1128524497u, 768u}, {"prelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 391u, 3033308867u, 256u}, {"ipow", {0, 62, 0, 0, 0, 0, 0, 0, 62, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 128u, 3595656749u, 256u}};
-static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1836385973u, 256u}};
-static const od_function_spec od_recurrent_cell[] = {{"rnn", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"gru", {3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"gru_gates", {1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"gru_update", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"lstm", {1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"lstm_coupled", {2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}};
-static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"prod", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sum_abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3013761038u, 256u}};
-static const od_function_spec od_scatter_mode[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}};
-static const od_axis_spec od_arg_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
-static const od_axis_spec od_arg_out[] = {{"r", 0}, {"i", 1}};
-static const od_operand_spec od_arg_operands[] = {
-    {"x", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_arg_x, 3},
-    {"out", 58, 1024u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_arg_out, 2},
-};
-static const od_scalar_spec od_arg_scalars[] = {
-    {"least", 59, OD_SCALAR_U32, 0, 1, 0, 1, 0},
-    {"last", 60, OD_SCALAR_U32, 0, 1, 0, 1, 0},
-};
-/* call_cycles + lines * row_cycles + max(max(read(x), 0), lines * line * (x's compare_cycles + x's move_cycles) + tile(r) * (several * k * ceil(tile(i) / i32_lanes) + (1 - several) * ceil(k / i32_lanes)) * (i32_move_cycles + i32_op_cycles)) + (1 - several) * lines * halvings(min(k, x's lanes)) * (x's move_cycles + x's compare_cycles + x's move_cycles + i32_move_cycles) + 4 * tile(r) * ceil(4 * tile(i) / vector_bytes) + last * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes)
- * lines: tile(r) * (several * ceil(tile(i) / x's lanes) + (1 - several) * 1)
- * read(x): tile(r) * tile(i) * k / run(x) * max(min(run(x), ceil(run(x) * max(step(x), step(x) != 0) * bytes(x) / vector_bytes)), 1) * ((step(x) != 0) * (step(x) != 1) * gather_cycles + (1 - (step(x) != 0) * (step(x) != 1)) * 1 / loads_per_cycle)
- * several: tile(i) != 1
- * line: several * k + (1 - several) * ceil(k / x's lanes)
- */
-static const od_step od_arg_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,2,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_STEP,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,4,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* tile(r) * tile(i) * 8
- */
-static const od_step od_arg_scratch[] = {
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,8}, {OD_OP_MUL,0,0,0,0},
-};
+static const od_function_spec od_binary_func[] = {{"and", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 2040u, 0u, 0u}, {"or", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 2040u, 0u, 0u},
+    {"xor", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 2040u, 0u, 0u}, {"not", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 2040u, 0u, 0u}, {"shift_left", {0, 0, 0, 0, 0, 0, 0, 0, 10}, {0}, 336u, 309372918u, 256u},
+    {"shift_right", {0, 0, 0, 0, 0, 0, 0, 0, 10}, {0}, 336u, 2098936292u, 256u}, {"mod", {2, 1, 1, 0, 0, 0, 0, 0, 0, 1}, {0}, 1528u, 1624193177u, 512u},
+    {"fmod", {1, 1, 1}, {0}, 1528u, 959869143u, 512u}, {"float_mod", {4, 2, 2, 0, 0, 0, 0, 0, 2}, {0}, 7u, 1291700763u, 512u}, {"float_fmod", {3, 2, 2}, {0}, 7u, 1939742532u, 512u},
+    {"add", {1}, {0}, 1024u, 2793994469u, 256u}, {"sub", {1}, {0}, 1024u, 2407970388u, 256u}, {"mul", {0, 1}, {0}, 1024u, 1359781542u, 256u}, {"div", {0, 0, 1}, {0}, 1024u, 155341738u, 512u},
+    {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1024u, 829047233u, 256u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1024u, 3926761980u, 256u}, {"neg", {1}, {0}, 1024u, 658935668u, 256u},
+    {"abs", {1, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1024u, 872207211u, 256u}};
+static const od_function_spec od_comparison[] = {{"equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 2047u, 0u, 0u}, {"greater", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1535u, 0u, 0u},
+    {"greater_or_equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1535u, 0u, 0u}, {"less", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1535u, 0u, 0u},
+    {"less_or_equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1535u, 0u, 0u}, {"isnan", {0, 0, 0, 0, 0, 0, 0, 0, 2}, {0}, 7u, 0u, 0u}, {"isinf", {0, 0, 0, 0, 0, 0, 0, 0, 2}, {0}, 7u, 0u, 0u},
+    {"isposinf", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 0u, 0u}, {"isneginf", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 0u, 0u}};
+static const od_function_spec od_activation[] = {{"none", {0}, {0}, 1023u, 0u, 0u}, {"relu", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 0u, 0u},
+    {"leakyrelu", {0, 1, 0, 0, 0, 0, 0, 0, 2}, {0}, 7u, 0u, 0u}, {"clip", {0, 0, 0, 0, 0, 0, 0, 0, 4}, {0}, 7u, 0u, 0u}, {"sigmoid", {4, 0, 1, 1}, {0}, 7u, 2635598438u, 512u},
+    {"tanh", {0, 0, 0, 0, 0, 1}, {0}, 7u, 2502187854u, 512u}, {"exp", {0, 0, 0, 1}, {0}, 7u, 3939703688u, 384u}, {"sqrt", {0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 4288973845u, 256u},
+    {"erf", {0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 219073212u, 512u}, {"abs", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 2938727569u, 64u}, {"neg", {0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 175u, 1838561456u, 64u},
+    {"log", {0, 0, 0, 0, 1}, {0}, 7u, 3306579937u, 512u}, {"reciprocal", {0, 0, 1}, {0}, 7u, 2292605475u, 256u}, {"softsign", {1, 0, 1, 0, 0, 0, 0, 0, 1}, {0}, 7u, 2889153356u, 256u},
+    {"ceil", {0, 0, 0, 0, 0, 0, 0, 0, 8}, {0}, 7u, 2142260586u, 256u}, {"floor", {0, 0, 0, 0, 0, 0, 0, 0, 8}, {0}, 7u, 1526973017u, 256u},
+    {"round", {0, 0, 0, 0, 0, 0, 0, 0, 9}, {0}, 7u, 2618744915u, 256u}, {"sign", {0, 0, 0, 0, 0, 0, 0, 0, 3}, {0}, 511u, 3040689844u, 256u},
+    {"elu", {1, 1, 0, 1, 0, 0, 0, 0, 2}, {0}, 7u, 4152690363u, 512u}, {"selu", {1, 2, 0, 1, 0, 0, 0, 0, 2}, {0}, 7u, 3513610372u, 512u},
+    {"celu", {1, 2, 0, 1, 0, 0, 0, 0, 2}, {0}, 7u, 2851924216u, 512u}, {"gelu", {1, 3, 0, 0, 0, 0, 1}, {0}, 7u, 394026476u, 512u}, {"gelu_tanh", {2, 5, 0, 0, 0, 1}, {0}, 7u, 2692162805u, 512u},
+    {"mish", {2, 2, 1, 1, 0, 0, 0, 0, 2}, {0}, 7u, 74847079u, 512u}, {"hardsigmoid", {1, 1, 0, 0, 0, 0, 0, 0, 4}, {0}, 7u, 300232169u, 256u},
+    {"hardswish", {1, 2, 0, 0, 0, 0, 0, 0, 4}, {0}, 7u, 679861589u, 256u}, {"swish", {4, 2, 1, 1}, {0}, 7u, 1523565680u, 512u}, {"softplus", {3, 0, 0, 1, 1, 0, 0, 0, 4}, {0}, 7u, 2641169207u, 768u},
+    {"thresholded_relu", {0, 0, 0, 0, 0, 0, 0, 0, 3}, {0}, 7u, 4264365699u, 256u}, {"shrink", {2, 0, 0, 0, 0, 0, 0, 0, 6}, {0}, 511u, 2423618188u, 256u},
+    {"square", {0, 1}, {0}, 7u, 877757267u, 256u}, {"cube", {0, 2}, {0}, 7u, 599523586u, 256u}, {"half_power", {1, 0, 0, 0, 0, 0, 0, 1, 2}, {0}, 7u, 889905077u, 256u},
+    {"power", {8, 4, 0, 1, 1}, {0}, 7u, 1959549103u, 1024u}, {"sin", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 1067231954u, 768u},
+    {"cos", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 1936446998u, 768u}, {"tan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 2422003283u, 896u},
+    {"asin", {8, 8, 0, 0, 0, 0, 0, 1}, {0}, 7u, 3787239284u, 512u}, {"acos", {8, 8, 0, 0, 0, 0, 0, 1}, {0}, 7u, 2139538957u, 512u},
+    {"atan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 15701947u, 512u}, {"sinh", {6, 5, 1, 1}, {0}, 7u, 1174680312u, 512u}, {"cosh", {2, 1, 1, 1}, {0}, 7u, 3247531391u, 512u},
+    {"asinh", {8, 3, 1, 0, 1, 0, 0, 1}, {0}, 7u, 2902600373u, 768u}, {"acosh", {8, 3, 0, 0, 1, 0, 0, 1}, {0}, 7u, 2692711464u, 768u}, {"atanh", {8, 1, 1, 0, 1}, {0}, 7u, 280901277u, 768u},
+    {"affine", {1, 1}, {0}, 7u, 1171327394u, 256u}, {"scaled_tanh", {0, 2, 0, 0, 0, 1}, {0}, 7u, 1701625772u, 512u}};
+static const od_function_spec od_eltwise_func[] = {{"copy", {0}, {0}, 1023u, 0u, 0u}, {"add", {1}, {0}, 511u, 0u, 0u}, {"sub", {1}, {0}, 511u, 0u, 0u}, {"mul", {0, 1}, {0}, 511u, 0u, 0u},
+    {"div", {0, 0, 1}, {0}, 511u, 2161504858u, 256u}, {"muladd", {1, 1}, {0}, 7u, 2750723920u, 256u}, {"fill", {0}, {0}, 1023u, 1671910183u, 64u},
+    {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 4038958613u, 128u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 3774668890u, 128u},
+    {"pow", {8, 4, 0, 1, 1}, {0}, 7u, 1128524497u, 768u}, {"prelu", {0, 1, 0, 0, 0, 0, 0, 0, 2}, {0}, 391u, 3033308867u, 256u}, {"ipow", {0, 62, 0, 0, 0, 0, 0, 0, 62}, {0}, 128u, 3595656749u, 256u}};
+static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 0u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1}, 7u, 0u, 0u},
+    {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1}, 7u, 0u, 0u}, {"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 7u, 1836385973u, 256u}};
+static const od_function_spec od_recurrent_cell[] = {{"rnn", {0}, {0}, 1u, 0u, 0u}, {"gru", {3, 3}, {0}, 1u, 0u, 0u}, {"gru_gates", {1, 2}, {0}, 1u, 0u, 0u}, {"gru_update", {1, 1}, {0}, 1u, 0u, 0u},
+    {"lstm", {1, 3}, {0}, 1u, 0u, 0u}, {"lstm_coupled", {2, 3}, {0}, 1u, 0u, 0u}};
+static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 0u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1}, 511u, 0u, 0u},
+    {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1023u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 1023u, 0u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 0u, 0u},
+    {"prod", {0, 1}, {0}, 511u, 0u, 0u}, {"sum_abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1}, {0}, 511u, 3013761038u, 256u}};
+static const od_function_spec od_scatter_mode[] = {{"none", {0}, {0}, 1023u, 0u, 0u}, {"add", {1}, {0}, 511u, 0u, 0u}, {"mul", {0, 1}, {0}, 511u, 0u, 0u},
+    {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0}, 511u, 0u, 0u}};
+static const od_axis_spec od_arg_axes[] = {{"r", 0}, {"k", 254}, {"i", 1}, {"r", 0}, {"i", 1}};
+static const od_operand_spec od_arg_operands[] = {{"x", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_arg_axes + 0, 3},
+    {"out", 58, 1024u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_arg_axes + 3, 2}};
+static const od_scalar_spec od_arg_scalars[] = {{"least", 59, OD_SCALAR_U32, 0, 1, 0, 1, 0}, {"last", 60, OD_SCALAR_U32, 0, 1, 0, 1, 0}};
+static const od_step od_arg_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_NUMBER(1),
+    OD_KEPT(0), OD_SUB, OD_KEEP(1), OD_NUMBER(1), OD_MUL, OD_ADD, OD_MUL, OD_KEEP(2), OD_DEVICE(2), OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_K, OD_MUL, OD_RUN(0), OD_DIV, OD_RUN(0),
+    OD_RUN(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(3), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(3),
+    OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(4), OD_DEVICE(4), OD_MUL, OD_NUMBER(1), OD_KEPT(4), OD_SUB, OD_NUMBER(1), OD_DEVICE(5), OD_DIV, OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(0),
+    OD_MAX, OD_KEPT(2), OD_KEPT(0), OD_K, OD_MUL, OD_KEPT(1), OD_K, OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL, OD_DEVICE_BY_DTYPE(6,0,255), OD_DEVICE_BY_DTYPE(7,0,255),
+    OD_ADD, OD_KEEP(5), OD_MUL, OD_TILE(0), OD_KEPT(0), OD_K, OD_TILE(1), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(1), OD_K, OD_DEVICE(8), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL,
+    OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_MUL, OD_ADD, OD_MAX, OD_ADD, OD_KEPT(1), OD_KEPT(2), OD_MUL, OD_K, OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN, OD_HALVINGS, OD_DEVICE_BY_DTYPE(7,0,255),
+    OD_KEPT(5), OD_DEVICE(9), OD_ADD, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_NUMBER(4), OD_TILE(0), OD_MUL, OD_NUMBER(4), OD_TILE(1), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_LAST,
+    OD_TILE(0), OD_MUL, OD_TILE(1), OD_BYTES(1), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_ADD};
+static const od_step od_arg_scratch[] = {OD_TILE(0), OD_TILE(1), OD_MUL, OD_NUMBER(8), OD_MUL};
 static const char* const od_arg_dims[] = {"r", "i"};
-static const char* const od_arg_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "compare_cycles", "move_cycles", "i32_lanes", "i32_move_cycles", "i32_op_cycles"};
-enum { OD_ARG_R = 0, OD_ARG_I = 1 };
-enum { OD_ARG_X = 0, OD_ARG_OUT = 1 };
-enum { OD_ARG_LEAST = 0, OD_ARG_LAST = 1 };
-static const od_kernel_spec od_arg_spec = {"od::arg@1", 0x48E02F7Cu, od_arg_dims, 2, 1, 0, od_arg_operands, 2, 0, 0, od_arg_scalars, 2, od_arg_cost, 145, od_arg_scratch, 5, 1, od_arg_constants, 11, 61, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_binary_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_binary_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_binary_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_binary_operands[] = {
-    {"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_x0, 5},
-    {"x1", 66, 2047u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_x1, 5},
-    {"out", 92, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_out, 5},
-};
-static const od_scalar_spec od_binary_scalars[] = {
-    {"func", 93, OD_SCALAR_FUNCTION, 0, 17, od_binary_func, 2, 0},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1), rows * ceil(run * bytes(out) / vector_bytes)), rows * ceil(run / out's lanes) * work(func, out))
- * rows: elements / run
- * run: min(min(run(out), run(x0)), run(x1))
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_binary_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,2,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,2,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_WORK,0,2,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_arg_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "compare_cycles", "move_cycles", "i32_lanes",
+    "i32_move_cycles", "i32_op_cycles"};
+static const od_kernel_spec od_arg_spec = {"od::arg@1", 0x48E02F7Cu, od_arg_dims, 2, 1, 0, od_arg_operands, 2, 0, 0, od_arg_scalars, 2, od_arg_cost, 145, od_arg_scratch, 5, 1, od_arg_constants, 11,
+    61, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_binary_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_binary_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_axes + 0, 5},
+    {"x1", 66, 2047u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_axes + 5, 5},
+    {"out", 92, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_axes + 10, 5}};
+static const od_scalar_spec od_binary_scalars[] = {{"func", 93, OD_SCALAR_FUNCTION, 0, 17, od_binary_func, 2, 0}};
+static const od_step od_binary_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL, OD_ADD, OD_NUMBER(0),
+    OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN,
+    OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV,
+    OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX, OD_MUL, OD_BYTES(1),
+    OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(6),
+    OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_KEPT(1), OD_KEPT(0),
+    OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_WORK(0,2), OD_MUL, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_binary_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes"};
-enum { OD_BINARY_X0 = 0, OD_BINARY_X1 = 1, OD_BINARY_OUT = 2 };
-enum { OD_BINARY_FUNC = 0 };
-static const od_kernel_spec od_binary_spec = {"od::binary@1", 0x378A0E53u, 0, 0, 0, 0, od_binary_operands, 3, 0, 0, od_binary_scalars, 1, od_binary_cost, 110, 0, 0, 0, od_binary_constants, 6, 94, 128, 1280, OD_PRINT_NO};
-static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_cast_operands[] = {
-    {"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_x0, 5},
-    {"out", 66, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_out, 5},
-};
-/* call_cycles + rows * row_cycles + max(max(read(x0), rows * ceil(run * bytes(out) / vector_bytes)), rows * (ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / out's lanes) * out's convert_cycles))
- * rows: elements / run
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- * run: min(run(x0), run(out))
- */
-static const od_step od_cast_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,3,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,1,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_binary_spec = {"od::binary@1", 0x378A0E53u, 0, 0, 0, 0, od_binary_operands, 3, 0, 0, od_binary_scalars, 1, od_binary_cost, 110, 0, 0, 0, od_binary_constants, 6, 94,
+    128, 1280, OD_PRINT_NO};
+static const od_axis_spec od_cast_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_cast_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_axes + 0, 5},
+    {"out", 66, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_axes + 5, 5}};
+static const od_step od_cast_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(0), OD_RUN(1), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_KEPT(0),
+    OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0),
+    OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV, OD_MUL, OD_ADD, OD_MUL, OD_KEPT(1), OD_KEPT(0),
+    OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEPT(0),
+    OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles"};
-enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
 static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x5C00C8A2u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 73, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO};
-static const od_axis_spec od_combine_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_combine_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_combine_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_combine_operands[] = {
-    {"x0", 40, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_x0, 5},
-    {"x1", 66, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_x1, 5},
-    {"out", 92, 120u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_out, 5},
-};
-static const od_scalar_spec od_combine_scalars[] = {
-    {"product", 93, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"first", 94, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
-    {"second", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
-    {"shift", 96, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
-    {"zero0", 97, OD_SCALAR_I32, -32768, 65535, 0, 2, 0},
-    {"zero1", 98, OD_SCALAR_I32, -32768, 65535, 0, 2, 0},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1), rows * ceil(run * bytes(out) / vector_bytes)), rows * (0 + ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / x1's lanes) * x1's convert_cycles + ceil(run / i32_lanes) * ((max(bytes(out), 1) != 1) * (2 * (i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles) + i32_op_cycles + (1 - product) * f32_op_cycles) + (1 - (max(bytes(out), 1) != 1)) * (product * (2 * i16_op_cycles + i16_mul_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles + f32_op_cycles) + (1 - product) * 2 * (i32_convert_cycles + f32_convert_cycles + f32_mul_cycles + f32_op_cycles)) + i32_convert_cycles + f32_convert_cycles + i32_convert_cycles)))
- * rows: elements / run
- * run: min(min(run(out), run(x0)), run(x1))
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_combine_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,2,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,2,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,1,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE,7,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,7,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_DEVICE,10,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,9,0,0,0}, {OD_OP_DEVICE,12,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,8,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,9,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles"};
-enum { OD_COMBINE_X0 = 0, OD_COMBINE_X1 = 1, OD_COMBINE_OUT = 2 };
-enum { OD_COMBINE_PRODUCT = 0, OD_COMBINE_FIRST = 1, OD_COMBINE_SECOND = 2, OD_COMBINE_SHIFT = 3, OD_COMBINE_ZERO0 = 4, OD_COMBINE_ZERO1 = 5 };
-static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 183, 0, 0, 0, od_combine_constants, 15, 99, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_compare_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_compare_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_compare_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_compare_operands[] = {
-    {"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_compare_x0, 5},
-    {"x1", 66, 2047u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_compare_x1, 5},
-    {"out", 92, 512u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_compare_out, 5},
-};
-static const od_scalar_spec od_compare_scalars[] = {
-    {"func", 93, OD_SCALAR_FUNCTION, 0, 8, od_comparison, 0, 0},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1), rows * ceil(run * bytes(out) / vector_bytes)), rows * (ceil(run / x0's lanes) * work(func, x0) + ceil(run / out's lanes) * out's move_cycles))
- * rows: elements / run
- * run: min(min(run(out), run(x0)), run(x1))
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_compare_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,2,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,2,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_WORK,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,2,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_axis_spec od_combine_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_combine_operands[] = {{"x0", 40, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_axes + 0, 5},
+    {"x1", 66, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_axes + 5, 5},
+    {"out", 92, 120u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_axes + 10, 5}};
+static const od_scalar_spec od_combine_scalars[] = {{"product", 93, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"first", 94, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
+    {"second", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0}, {"shift", 96, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0}, {"zero0", 97, OD_SCALAR_I32, -32768, 65535, 0, 2, 0},
+    {"zero1", 98, OD_SCALAR_I32, -32768, 65535, 0, 2, 0}};
+static const od_step od_combine_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL, OD_ADD, OD_NUMBER(0),
+    OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN,
+    OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV,
+    OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX, OD_MUL, OD_BYTES(1),
+    OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(6),
+    OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_KEPT(1), OD_NUMBER(0), OD_KEPT(0),
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD,
+    OD_KEPT(0), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_BYTES(2), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEEP(7), OD_NUMBER(2), OD_DEVICE(8), OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_KEEP(8),
+    OD_ADD, OD_DEVICE(11), OD_ADD, OD_MUL, OD_DEVICE(8), OD_ADD, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_KEEP(9), OD_DEVICE(12), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(7), OD_SUB,
+    OD_SCALAR(0), OD_NUMBER(2), OD_DEVICE(13), OD_MUL, OD_DEVICE(14), OD_ADD, OD_KEPT(8), OD_ADD, OD_DEVICE(11), OD_ADD, OD_DEVICE(12), OD_ADD, OD_MUL, OD_KEPT(9), OD_NUMBER(2), OD_KEPT(8),
+    OD_DEVICE(11), OD_ADD, OD_DEVICE(12), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(8), OD_ADD, OD_DEVICE(9), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
+static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
+    "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles"};
+static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 183, 0, 0, 0, od_combine_constants, 15,
+    99, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_compare_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_compare_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_compare_axes + 0, 5},
+    {"x1", 66, 2047u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_compare_axes + 5, 5},
+    {"out", 92, 512u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_compare_axes + 10, 5}};
+static const od_scalar_spec od_compare_scalars[] = {{"func", 93, OD_SCALAR_FUNCTION, 0, 8, od_comparison, 0, 0}};
+static const od_step od_compare_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL, OD_ADD, OD_NUMBER(0),
+    OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN,
+    OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV,
+    OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX, OD_MUL, OD_BYTES(1),
+    OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(6),
+    OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_KEPT(1), OD_KEPT(0),
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_WORK(0,0), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_compare_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "move_cycles"};
-enum { OD_COMPARE_X0 = 0, OD_COMPARE_X1 = 1, OD_COMPARE_OUT = 2 };
-enum { OD_COMPARE_FUNC = 0 };
-static const od_kernel_spec od_compare_spec = {"od::compare@1", 0x9A0F7B51u, 0, 0, 0, 0, od_compare_operands, 3, 0, 0, od_compare_scalars, 1, od_compare_cost, 117, 0, 0, 0, od_compare_constants, 7, 94, 128, 2048, OD_PRINT_NO};
-static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
-static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
-static const od_axis_spec od_conv_bias[] = {{"co", 0}};
-static const od_axis_spec od_conv_x_zero[] = {{"co", 0}};
-static const od_axis_spec od_conv_w_zero[] = {{"co", 0}};
-static const od_axis_spec od_conv_scale[] = {{"co", 0}};
-static const od_axis_spec od_conv_out_zero[] = {{"co", 0}};
-static const od_axis_spec od_conv_table[] = {{"entries", 255}};
-static const od_axis_spec od_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
-static const od_operand_spec od_conv_operands[] = {
-    {"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_x, 3},
-    {"w", 59, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_w, 3},
-    {"bias", 75, 1153u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_conv_bias, 1},
-    {"x_zero", 81, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_conv_x_zero, 1},
-    {"w_zero", 87, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_w_zero, 1},
-    {"scale", 93, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_conv_scale, 1},
-    {"out_zero", 99, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_out_zero, 1},
-    {"table", 105, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_table, 1},
-    {"out", 111, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_out, 3},
-};
-static const uint32_t od_conv_types[] = {
-    1u, 1u, 1u, 0u, 0u, 0u, 0u, 0u, 1u,
-    2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 2u,
-    4u, 4u, 1u, 0u, 0u, 0u, 0u, 0u, 4u,
-    8u, 8u, 128u, 8u, 8u, 1u, 152u, 24u, 152u,
-    8u, 16u, 128u, 8u, 16u, 1u, 152u, 24u, 152u,
-    16u, 8u, 128u, 16u, 8u, 1u, 152u, 24u, 152u,
-    16u, 16u, 128u, 16u, 16u, 1u, 152u, 24u, 152u,
-    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 0u, 120u,
-    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 0u, 120u,
-    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 0u, 120u,
-    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 0u, 120u,
-};
-static const od_scalar_spec od_conv_scalars[] = {
-    {"kh", 112, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"kw", 113, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"sh", 114, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"sw", 115, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"dh", 116, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"dw", 117, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"width", 118, OD_SCALAR_U32, 0, 4294967295.0, 0, 8, 0},
-    {"act", 119, OD_SCALAR_FUNCTION, 0, 46, od_activation, 8, 0},
-    {"act_alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
-    {"act_beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
-    {"pad", 122, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 8, 0},
-};
-/* pack(x) + planes + im2col + pack(w) + products + accumulators + widened + pack(w) + zero points + last step + last * table
- * last step: last * (present(bias) * ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * bias's op_cycles + ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * work(act, out)) + last * requantised
- * table: present(table) * (4 * ceil(256 * bytes(table) / vector_bytes) + ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * out's convert_cycles + ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * (i32_lanes / lookups_per_cycle + i32_convert_cycles))
- * zero points: (1 + wide sums) * (present(x_zero) * (ceil(k * taps per window * tile(co) / w's lanes) * w's sum_cycles + ceil(tile(co) / i32_lanes) * i32_mul_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * (ceil(k * taps per window * tile(oh) * tile(ow) / x's lanes) * x's sum_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (i32_mul_cycles + i32_op_cycles)))
- * pack(w): (count(w, *tap) != taps per window) * ceil(tile(co) * k * count(w, *tap) * bytes(w) / vector_bytes) * gather_cycles
- * requantised: present(scale) * (tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(co) * f32_pack_cycles)
- * widened: wide sums * (max(max(steps, k * taps per window / 256), 1) != 1) * (2 - bytes(w)) * ceil(k * taps per window / 256) * ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * 3 * i32_op_cycles
- * wide sums: (x's sum_bytes != 4) * (bytes(out) != 4)
- * accumulators: kept * (x's sum_bytes / 4 * (x's and its sums' product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and its sums' output_cycles) + last * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)) + (1 - kept) * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)
- * products: ceil(tile(co) / x's native_m) * x's native_m * ceil(k * taps per window / x's native_k) * x's native_k * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n / x's and w's macs_per_cycle
- * taps per window: kh * kw
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- * im2col: (taps per window != 1) * k * taps per window * (tile(oh) * gather_cycles * ((ceil(tile(ow) * x's part_bytes / vector_bytes) - 1) * (1 + halvings(ceil(vector_bytes / (x's native_n * min(bytes(x), 2))))) + 1 + halvings(ceil((tile(ow) * x's part_bytes - (ceil(tile(ow) * x's part_bytes / vector_bytes) - 1) * vector_bytes) / (x's native_n * min(bytes(x), 2))))) + row_cycles)
- * pack(x): ceil(k * count(x, oh) * count(x, ow) / x's lanes) * x's pack_cycles
- * planes: k * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * x's part_bytes / vector_bytes) * gather_cycles + row_cycles)
- */
-static const od_step od_conv_cost[] = {
-    {OD_OP_K,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0},
-    {OD_OP_SCALAR,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,1,0,0,0},
-    {OD_OP_SCALAR,3,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_COUNT,0,2,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_K,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,3,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MIN,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,4,0,0,0},
-    {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,7,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,1,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,9,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,9,0,1,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_BYTES,8,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,11,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,12,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,255,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE_BY_SUMS,11,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,13,0,0,0},
-    {OD_OP_DEVICE_BY_SUMS,12,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,11,0,8,0},
-    {OD_OP_KEPT,13,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,0,8,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,14,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,12,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,255,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,11,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,15,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_KEEP,16,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,16,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,17,0,0,0}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_KEEP,18,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,3}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,15,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,1,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,15,1,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,19,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_PRESENT,4,0,0,0},
-    {OD_OP_KEPT,3,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,15,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,19,0,0,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_LAST,0,0,0,0},
-    {OD_OP_PRESENT,2,0,0,0}, {OD_OP_KEPT,18,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,17,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,17,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,0,8,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,20,0,0,0}, {OD_OP_WORK,7,8,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_PRESENT,5,0,0,0}, {OD_OP_KEPT,19,0,0,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_DEVICE,18,0,0,0}, {OD_OP_DEVICE,19,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,21,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,15,0,0,0},
-    {OD_OP_KEPT,21,0,0,0}, {OD_OP_DEVICE,20,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,21,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,22,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_PRESENT,6,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,18,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE,22,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_PRESENT,7,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_NUMBER,0,0,0,256}, {OD_OP_BYTES,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,20,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,23,8,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,18,0,0,0}, {OD_OP_DEVICE,13,0,0,0},
-    {OD_OP_DEVICE,24,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,18,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* kept * x's sum_bytes * tile(co) * tile(oh) * tile(ow) + parts(x) + parts(w) + im2col + present(table) * 4 * 256
- * im2col: (taps per window != 1) * count(x, k) * taps per window * x's native_n * x's part_bytes
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- * parts(x): (x's pack_cycles != 0) * count(x, k) * count(x, oh) * count(x, ow) * x's part_bytes
- * parts(w): (w's pack_cycles != 0) * tile(co) * count(x, k) * taps per window * w's part_bytes
- * taps per window: kh * kw
- */
-static const od_step od_conv_scratch[] = {
-    {OD_OP_BYTES,8,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,255,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_COUNT,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,2,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_COUNT,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_COUNT,0,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,7,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,256},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_compare_spec = {"od::compare@1", 0x9A0F7B51u, 0, 0, 0, 0, od_compare_operands, 3, 0, 0, od_compare_scalars, 1, od_compare_cost, 117, 0, 0, 0, od_compare_constants, 7,
+    94, 128, 2048, OD_PRINT_NO};
+static const od_axis_spec od_conv_axes[] = {{"k", 254}, {"oh", 1}, {"ow", 2}, {"co", 0}, {"k", 254}, {"tap", 255}, {"co", 0}, {"co", 0}, {"co", 0}, {"co", 0}, {"co", 0}, {"entries", 255}, {"co", 0},
+    {"oh", 1}, {"ow", 2}};
+static const od_operand_spec od_conv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_axes + 0, 3},
+    {"w", 59, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_axes + 3, 3}, {"bias", 75, 1153u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_conv_axes + 6, 1},
+    {"x_zero", 81, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_conv_axes + 7, 1},
+    {"w_zero", 87, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_axes + 8, 1},
+    {"scale", 93, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_conv_axes + 9, 1},
+    {"out_zero", 99, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_axes + 10, 1},
+    {"table", 105, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_axes + 11, 1},
+    {"out", 111, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_axes + 12, 3}};
+static const uint32_t od_conv_types[] = {1u, 1u, 1u, 0u, 0u, 0u, 0u, 0u, 1u, 2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 2u, 4u, 4u, 1u, 0u, 0u, 0u, 0u, 0u, 4u, 8u, 8u, 128u, 8u, 8u, 1u, 152u, 24u, 152u, 8u,
+    16u, 128u, 8u, 16u, 1u, 152u, 24u, 152u, 16u, 8u, 128u, 16u, 8u, 1u, 152u, 24u, 152u, 16u, 16u, 128u, 16u, 16u, 1u, 152u, 24u, 152u, 32u, 8u, 1152u, 32u, 8u, 1u, 120u, 0u, 120u, 32u, 16u, 1152u,
+    32u, 16u, 1u, 120u, 0u, 120u, 64u, 8u, 1152u, 64u, 8u, 1u, 120u, 0u, 120u, 64u, 16u, 1152u, 64u, 16u, 1u, 120u, 0u, 120u};
+static const od_scalar_spec od_conv_scalars[] = {{"kh", 112, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"kw", 113, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"sh", 114, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
+    {"sw", 115, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"dh", 116, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"dw", 117, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"width", 118, OD_SCALAR_U32, 0, 4294967295.0, 0, 8, 0},
+    {"act", 119, OD_SCALAR_FUNCTION, 0, 46, od_activation, 8, 0}, {"act_alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0}, {"act_beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
+    {"pad", 122, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 8, 0}};
+static const od_step od_conv_cost[] = {OD_K, OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2), OD_MUL, OD_DEVICE_BY_DTYPE(0,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(1,0,255), OD_MUL, OD_K, OD_SCALAR(0),
+    OD_SCALAR(1), OD_MUL, OD_KEEP(0), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(1), OD_SCALAR(3), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_KEPT(2), OD_ADD, OD_MUL,
+    OD_COUNT(0,1), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(2,0,255), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_DEVICE(4), OD_MUL, OD_MUL, OD_DEVICE(5), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(1), OD_K,
+    OD_KEPT(0), OD_MUL, OD_KEEP(3), OD_TILE(1), OD_DEVICE(4), OD_MUL, OD_TILE(2), OD_DEVICE_BY_DTYPE(2,0,255), OD_MUL, OD_KEEP(4), OD_DEVICE(3), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_SUB, OD_KEEP(5),
+    OD_NUMBER(1), OD_DEVICE(3), OD_DEVICE_BY_DTYPE(6,0,255), OD_BYTES(0), OD_NUMBER(2), OD_MIN, OD_MUL, OD_KEEP(6), OD_DIV, OD_CEIL, OD_HALVINGS, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(4),
+    OD_KEPT(5), OD_DEVICE(3), OD_MUL, OD_SUB, OD_KEPT(6), OD_DIV, OD_CEIL, OD_HALVINGS, OD_ADD, OD_ADD, OD_MUL, OD_DEVICE(5), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_TILE(0), OD_K, OD_MUL, OD_KEEP(7),
+    OD_KEPT(0), OD_MUL, OD_DEVICE_BY_DTYPE(0,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(1,1,255), OD_MUL, OD_ADD, OD_TILE(0), OD_DEVICE_BY_DTYPE(7,0,255), OD_DIV, OD_CEIL,
+    OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_KEEP(8), OD_KEPT(3), OD_DEVICE_BY_DTYPE(8,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_MUL, OD_TILE(1), OD_TILE(2), OD_MUL,
+    OD_KEEP(9), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEEP(10), OD_MUL, OD_DEVICE_BY_DTYPE(9,0,1), OD_DIV, OD_ADD, OD_BYTES(8), OD_NUMBER(4),
+    OD_DIFFERS, OD_KEEP(11), OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(12), OD_DEVICE_BY_DTYPE(10,0,255), OD_NUMBER(4), OD_DIV, OD_DEVICE_BY_SUMS(11,0), OD_KEPT(8),
+    OD_KEPT(10), OD_MUL, OD_KEEP(13), OD_DEVICE_BY_SUMS(12,0), OD_MUL, OD_ADD, OD_MUL, OD_LAST, OD_DEVICE_BY_DTYPE(11,0,8), OD_KEPT(13), OD_DEVICE_BY_DTYPE(12,0,8), OD_MUL, OD_ADD, OD_KEEP(14),
+    OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(12), OD_SUB, OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD, OD_DEVICE_BY_DTYPE(10,0,255), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(11), OD_MUL, OD_KEEP(15),
+    OD_STEPS, OD_KEPT(3), OD_NUMBER(256), OD_DIV, OD_KEEP(16), OD_MAX, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_NUMBER(2), OD_BYTES(1), OD_SUB, OD_MUL, OD_MUL, OD_KEPT(16), OD_CEIL,
+    OD_TILE(0), OD_KEPT(9), OD_MUL, OD_KEEP(17), OD_DEVICE(13), OD_DIV, OD_CEIL, OD_KEEP(18), OD_MUL, OD_NUMBER(3), OD_DEVICE(14), OD_MUL, OD_MUL, OD_MUL, OD_ADD, OD_COUNT(1,2), OD_KEPT(0),
+    OD_DIFFERS, OD_KEPT(7), OD_COUNT(1,2), OD_MUL, OD_BYTES(1), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(4), OD_MUL, OD_ADD, OD_NUMBER(1), OD_KEPT(15), OD_ADD, OD_PRESENT(3),
+    OD_KEPT(3), OD_TILE(0), OD_MUL, OD_DEVICE_BY_DTYPE(0,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(15,1,255), OD_MUL, OD_TILE(0), OD_DEVICE(13), OD_DIV, OD_CEIL, OD_DEVICE(16), OD_MUL, OD_ADD,
+    OD_TILE(0), OD_KEPT(9), OD_DEVICE(13), OD_DIV, OD_CEIL, OD_MUL, OD_KEEP(19), OD_DEVICE(14), OD_MUL, OD_ADD, OD_MUL, OD_PRESENT(4), OD_KEPT(3), OD_KEPT(9), OD_MUL, OD_DEVICE_BY_DTYPE(0,0,255),
+    OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(15,0,255), OD_MUL, OD_KEPT(19), OD_DEVICE(16), OD_DEVICE(14), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_LAST, OD_PRESENT(2), OD_KEPT(18),
+    OD_MUL, OD_DEVICE_BY_DTYPE(17,2,255), OD_MUL, OD_KEPT(17), OD_DEVICE_BY_DTYPE(0,8,255), OD_DIV, OD_CEIL, OD_KEEP(20), OD_WORK(7,8), OD_MUL, OD_ADD, OD_MUL, OD_LAST, OD_PRESENT(5), OD_KEPT(19),
+    OD_NUMBER(2), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_KEEP(21), OD_MUL, OD_KEPT(15), OD_KEPT(21), OD_DEVICE(20), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(21), OD_ADD, OD_DEVICE(22), OD_SUB,
+    OD_PRESENT(6), OD_DEVICE(14), OD_MUL, OD_ADD, OD_DEVICE(18), OD_ADD, OD_MUL, OD_TILE(0), OD_DEVICE(22), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_PRESENT(7), OD_NUMBER(4),
+    OD_NUMBER(256), OD_BYTES(7), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_KEPT(20), OD_DEVICE_BY_DTYPE(23,8,255), OD_MUL, OD_KEPT(18), OD_DEVICE(13), OD_DEVICE(24), OD_DIV, OD_DEVICE(18),
+    OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_MUL, OD_ADD};
+static const od_step od_conv_scratch[] = {OD_BYTES(8), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_DEVICE_BY_DTYPE(10,0,255), OD_TILE(0),
+    OD_TILE(1), OD_MUL, OD_TILE(2), OD_MUL, OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_COUNT(0,0), OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2), OD_MUL,
+    OD_DEVICE_BY_DTYPE(2,0,255), OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,1,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,0), OD_MUL, OD_SCALAR(0), OD_SCALAR(1), OD_MUL, OD_KEEP(0), OD_MUL,
+    OD_DEVICE_BY_DTYPE(2,1,255), OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(0), OD_NUMBER(1), OD_DIFFERS, OD_COUNT(0,0), OD_KEPT(0), OD_MUL, OD_DEVICE_BY_DTYPE(6,0,255), OD_DEVICE_BY_DTYPE(2,0,255),
+    OD_MUL, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(7), OD_NUMBER(4), OD_MUL, OD_NUMBER(256), OD_MUL, OD_ADD};
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
-static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
-enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
-enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_X_ZERO = 3, OD_CONV_W_ZERO = 4, OD_CONV_SCALE = 5, OD_CONV_OUT_ZERO = 6, OD_CONV_TABLE = 7, OD_CONV_OUT = 8 };
-enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9, OD_CONV_PAD = 10 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 347, od_conv_scratch, 62, 1, od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO};
-static const od_axis_spec od_cumulative_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_axis_spec od_cumulative_before[] = {{"o", 0}, {"i", 1}};
-static const od_axis_spec od_cumulative_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_operand_spec od_cumulative_operands[] = {
-    {"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_x, 3},
-    {"before", 58, 391u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_before, 2},
-    {"out", 69, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_out, 3},
-};
-static const od_scalar_spec od_cumulative_scalars[] = {
-    {"product", 70, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"exclusive", 71, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"reverse", 72, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"length", 73, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0},
-};
-/* call_cycles + present(before) * tile(o) * (row_cycles + ceil(tile(i) * bytes(before) / vector_bytes)) + tile(o) * (row_cycles + sideways * ceil(tile(i) / x's lanes) * count(x, *length) * (product * x's mul_cycles + (1 - product) * x's op_cycles) + (1 - sideways) * ceil(count(x, *length) / x's lanes) * (halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles) + x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles))
- * sideways: tile(i) != 1
- */
-static const od_step od_cumulative_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,0,0,0,0},
-    {OD_OP_SUB,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle",
+    "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles",
+    "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 347, od_conv_scratch, 62, 1,
+    od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO};
+static const od_axis_spec od_cumulative_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
+static const od_operand_spec od_cumulative_operands[] = {{"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 0, 3},
+    {"before", 58, 391u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 3, 2},
+    {"out", 69, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 5, 3}};
+static const od_scalar_spec od_cumulative_scalars[] = {{"product", 70, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"exclusive", 71, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"reverse", 72, OD_SCALAR_U32, 0, 1, 0, 2, 0},
+    {"length", 73, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0}};
+static const od_step od_cumulative_cost[] = {OD_DEVICE(0), OD_PRESENT(1), OD_TILE(0), OD_MUL, OD_DEVICE(1), OD_TILE(1), OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_ADD, OD_MUL, OD_ADD,
+    OD_TILE(0), OD_DEVICE(1), OD_TILE(1), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_COUNT(0,1), OD_MUL, OD_SCALAR(0),
+    OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_DEVICE_BY_DTYPE(5,0,255), OD_MUL, OD_ADD, OD_KEEP(1), OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_COUNT(0,1),
+    OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(3,0,255), OD_MIN, OD_HALVINGS, OD_DEVICE_BY_DTYPE(6,0,255), OD_KEPT(1), OD_ADD, OD_MUL,
+    OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_KEPT(1), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_cumulative_dims[] = {"o", "i"};
 static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
-enum { OD_CUMULATIVE_O = 0, OD_CUMULATIVE_I = 1 };
-enum { OD_CUMULATIVE_X = 0, OD_CUMULATIVE_BEFORE = 1, OD_CUMULATIVE_OUT = 2 };
-enum { OD_CUMULATIVE_PRODUCT = 0, OD_CUMULATIVE_EXCLUSIVE = 1, OD_CUMULATIVE_REVERSE = 2, OD_CUMULATIVE_LENGTH = 3 };
-static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x1D2DEF01u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 63, 0, 0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_dequantise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_dequantise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_dequantise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_dequantise_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_dequantise_operands[] = {
-    {"x0", 40, 248u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_dequantise_x0, 5},
-    {"x1", 66, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_dequantise_x1, 5},
-    {"x2", 92, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_dequantise_x2, 5},
-    {"out", 118, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_dequantise_out, 5},
-};
-static const od_scalar_spec od_dequantise_scalars[] = {
-    {"act", 119, OD_SCALAR_FUNCTION, 0, 46, od_activation, 3, 0},
-    {"act_alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-    {"act_beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1) + present(x2) * read(x2), rows * ceil(run * bytes(out) / vector_bytes)), rows * ((bytes(x0) != 4) * (step(x0) != 0) * ceil(run / x0's lanes) * x0's convert_cycles + (bytes(x1) != 4) * (step(x1) != 0) * ceil(run / x1's lanes) * x1's convert_cycles + present(x2) * (bytes(x2) != 4) * (step(x2) != 0) * ceil(run / x2's lanes) * x2's convert_cycles + ceil(run / i32_lanes) * (present(x2) * i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles) + ceil(run / out's lanes) * work(act, out) + (bytes(out) != 4) * ceil(run / out's lanes) * out's convert_cycles))
- * rows: elements / run
- * run: min(min(min(run(out), run(x0)), run(x1)), run(x2))
- * read(x2): rows * max(min(run, ceil(run * max(step(x2), step(x2) != 0) * bytes(x2) / vector_bytes)), 1) * ((step(x2) != 0) * (step(x2) != 1) * gather_cycles + (1 - (step(x2) != 0) * (step(x2) != 1)) * 1 / loads_per_cycle)
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_dequantise_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,3,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_RUN,2,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,3,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,7,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_STEP,2,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,1,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0},
-    {OD_OP_BYTES,2,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,2,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0},
-    {OD_OP_DEVICE,8,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,3,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,9,0,0,0}, {OD_OP_WORK,0,3,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_BYTES,3,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,3,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-static const char* const od_dequantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles"};
-enum { OD_DEQUANTISE_X0 = 0, OD_DEQUANTISE_X1 = 1, OD_DEQUANTISE_X2 = 2, OD_DEQUANTISE_OUT = 3 };
-enum { OD_DEQUANTISE_ACT = 0, OD_DEQUANTISE_ACT_ALPHA = 1, OD_DEQUANTISE_ACT_BETA = 2 };
-static const od_kernel_spec od_dequantise_spec = {"od::dequantise@1", 0x4E224C8Cu, 0, 0, 0, 0, od_dequantise_operands, 4, 0, 0, od_dequantise_scalars, 3, od_dequantise_cost, 214, 0, 0, 0, od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO};
-static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
-static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
-static const od_axis_spec od_dwconv_x_zero[] = {{"c", 0}};
-static const od_axis_spec od_dwconv_w_zero[] = {{"c", 0}};
-static const od_axis_spec od_dwconv_scale[] = {{"c", 0}};
-static const od_axis_spec od_dwconv_out_zero[] = {{"c", 0}};
-static const od_axis_spec od_dwconv_table[] = {{"entries", 255}};
-static const od_axis_spec od_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_operand_spec od_dwconv_operands[] = {
-    {"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_x, 3},
-    {"w", 59, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_w, 2},
-    {"bias", 70, 1153u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_dwconv_bias, 1},
-    {"x_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_dwconv_x_zero, 1},
-    {"w_zero", 82, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_w_zero, 1},
-    {"scale", 88, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_dwconv_scale, 1},
-    {"out_zero", 94, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_out_zero, 1},
-    {"table", 100, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_table, 1},
-    {"out", 106, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_out, 3},
-};
-static const uint32_t od_dwconv_types[] = {
-    1u, 1u, 1u, 0u, 0u, 0u, 0u, 0u, 1u,
-    2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 2u,
-    4u, 4u, 1u, 0u, 0u, 0u, 0u, 0u, 4u,
-    8u, 8u, 128u, 8u, 8u, 1u, 152u, 24u, 152u,
-    8u, 16u, 128u, 8u, 16u, 1u, 152u, 24u, 152u,
-    16u, 8u, 128u, 16u, 8u, 1u, 152u, 24u, 152u,
-    16u, 16u, 128u, 16u, 16u, 1u, 152u, 24u, 152u,
-    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 0u, 120u,
-    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 0u, 120u,
-    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 0u, 120u,
-    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 0u, 120u,
-};
-static const od_scalar_spec od_dwconv_scalars[] = {
-    {"kh", 107, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"kw", 108, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"sh", 109, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"sw", 110, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"dh", 111, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"dw", 112, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
-    {"width", 113, OD_SCALAR_U32, 0, 4294967295.0, 0, 8, 0},
-    {"act", 114, OD_SCALAR_FUNCTION, 0, 46, od_activation, 8, 0},
-    {"act_alpha", 115, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
-    {"act_beta", 116, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
-    {"pad", 117, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 8, 0},
-};
-/* call_cycles + pack(x) + planes + pack(w) + pack(w) + taps + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * present(bias) * bias's op_cycles + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * work(act, out) + zero points + requantised + table
- * taps: tile(c) * tile(oh) * ceil(tile(ow) / x's lanes) * (taps per window * x's window_mac_cycles + row_cycles)
- * table: present(table) * (4 * ceil(256 * bytes(table) / vector_bytes) + ceil(tile(c) * tile(oh) * tile(ow) / out's lanes) * out's convert_cycles + ceil(tile(c) * tile(oh) * tile(ow) / i32_lanes) * (i32_lanes / lookups_per_cycle + i32_convert_cycles))
- * requantised: present(scale) * (tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(c) * f32_pack_cycles)
- * pack(w): ceil(tile(c) * taps per window / w's lanes) * w's pack_cycles
- * zero points: present(x_zero) * (tile(c) * (taps per window * i32_op_cycles + i32_mul_cycles) + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * tile(c) * ceil(taps per window / i32_lanes) * i32_op_cycles
- * pack(x): ceil(tile(c) * count(x, oh) * count(x, ow) / x's lanes) * x's pack_cycles
- * planes: tile(c) * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * x's part_bytes / vector_bytes) * gather_cycles + row_cycles)
- * taps per window: kh * kw
- * wide sums: (x's sum_bytes != 4) * (bytes(out) != 4)
- */
-static const od_step od_dwconv_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_SCALAR,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_SCALAR,3,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,1,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_COUNT,0,2,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,5,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,2,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_COUNT,1,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,9,2,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,8,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_WORK,7,8,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_DEVICE,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_PRESENT,4,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,5,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,12,0,0,0},
-    {OD_OP_DEVICE,13,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,14,0,255,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_BYTES,8,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,4,0,0,0},
-    {OD_OP_DEVICE,15,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,17,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_PRESENT,6,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,12,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE,17,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,7,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_BYTES,7,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_TILE,2,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,8,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,18,8,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0},
-    {OD_OP_DEVICE,19,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* parts(x) + parts(w) + present(table) * 4 * 256
- * parts(x): (x's pack_cycles != 0) * tile(c) * count(x, oh) * count(x, ow) * x's part_bytes
- * parts(w): (w's pack_cycles != 0) * tile(c) * taps per window * w's part_bytes
- * taps per window: kh * kw
- */
-static const od_step od_dwconv_scratch[] = {
-    {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_COUNT,0,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,1,255,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,7,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x1D2DEF01u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 63, 0,
+    0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_dequantise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_dequantise_operands[] = {{"x0", 40, 248u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_dequantise_axes + 0, 5},
+    {"x1", 66, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_dequantise_axes + 5, 5},
+    {"x2", 92, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_dequantise_axes + 10, 5},
+    {"out", 118, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_dequantise_axes + 15, 5}};
+static const od_scalar_spec od_dequantise_scalars[] = {{"act", 119, OD_SCALAR_FUNCTION, 0, 46, od_activation, 3, 0}, {"act_alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"act_beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0}};
+static const od_step od_dequantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_RUN(2), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL,
+    OD_ADD, OD_NUMBER(0), OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV,
+    OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1),
+    OD_DEVICE(4), OD_DIV, OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX,
+    OD_MUL, OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(2), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(7), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(7), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(8),
+    OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
+    OD_MAX, OD_KEPT(1), OD_BYTES(0), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(2), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_BYTES(1),
+    OD_NUMBER(4), OD_DIFFERS, OD_KEPT(5), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD, OD_PRESENT(2), OD_BYTES(2),
+    OD_NUMBER(4), OD_DIFFERS, OD_KEPT(7), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(7),
+    OD_DIV, OD_CEIL, OD_PRESENT(2), OD_DEVICE(8), OD_MUL, OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_ADD, OD_DEVICE(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV,
+    OD_CEIL, OD_KEEP(9), OD_WORK(0,3), OD_MUL, OD_ADD, OD_BYTES(3), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(9), OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
+static const char* const od_dequantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
+    "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles"};
+static const od_kernel_spec od_dequantise_spec = {"od::dequantise@1", 0x4E224C8Cu, 0, 0, 0, 0, od_dequantise_operands, 4, 0, 0, od_dequantise_scalars, 3, od_dequantise_cost, 214, 0, 0, 0,
+    od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO};
+static const od_axis_spec od_dwconv_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"tap", 255}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"entries", 255}, {"c", 0}, {"oh", 1},
+    {"ow", 2}};
+static const od_operand_spec od_dwconv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_axes + 0, 3},
+    {"w", 59, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_axes + 3, 2},
+    {"bias", 70, 1153u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_dwconv_axes + 5, 1},
+    {"x_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_dwconv_axes + 6, 1},
+    {"w_zero", 82, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_axes + 7, 1},
+    {"scale", 88, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_dwconv_axes + 8, 1},
+    {"out_zero", 94, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_axes + 9, 1},
+    {"table", 100, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_axes + 10, 1},
+    {"out", 106, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_axes + 11, 3}};
+static const uint32_t od_dwconv_types[] = {1u, 1u, 1u, 0u, 0u, 0u, 0u, 0u, 1u, 2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 2u, 4u, 4u, 1u, 0u, 0u, 0u, 0u, 0u, 4u, 8u, 8u, 128u, 8u, 8u, 1u, 152u, 24u, 152u, 8u,
+    16u, 128u, 8u, 16u, 1u, 152u, 24u, 152u, 16u, 8u, 128u, 16u, 8u, 1u, 152u, 24u, 152u, 16u, 16u, 128u, 16u, 16u, 1u, 152u, 24u, 152u, 32u, 8u, 1152u, 32u, 8u, 1u, 120u, 0u, 120u, 32u, 16u, 1152u,
+    32u, 16u, 1u, 120u, 0u, 120u, 64u, 8u, 1152u, 64u, 8u, 1u, 120u, 0u, 120u, 64u, 16u, 1152u, 64u, 16u, 1u, 120u, 0u, 120u};
+static const od_scalar_spec od_dwconv_scalars[] = {{"kh", 107, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"kw", 108, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"sh", 109, OD_SCALAR_U32, 1, 4096, 0, 8, 0},
+    {"sw", 110, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"dh", 111, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"dw", 112, OD_SCALAR_U32, 1, 4096, 0, 8, 0}, {"width", 113, OD_SCALAR_U32, 0, 4294967295.0, 0, 8, 0},
+    {"act", 114, OD_SCALAR_FUNCTION, 0, 46, od_activation, 8, 0}, {"act_alpha", 115, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0}, {"act_beta", 116, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
+    {"pad", 117, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 8, 0}};
+static const od_step od_dwconv_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2), OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(2,0,255), OD_MUL,
+    OD_TILE(0), OD_SCALAR(0), OD_SCALAR(1), OD_MUL, OD_KEEP(0), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(3), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEEP(1), OD_MAX, OD_KEPT(1), OD_ADD,
+    OD_MUL, OD_COUNT(0,1), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_DEVICE(4), OD_DIV, OD_CEIL, OD_DEVICE(5), OD_MUL, OD_MUL, OD_DEVICE(6), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_TILE(0),
+    OD_KEPT(0), OD_MUL, OD_DEVICE_BY_DTYPE(1,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(2,1,255), OD_MUL, OD_COUNT(1,1), OD_KEPT(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(1,1), OD_MUL, OD_BYTES(1),
+    OD_MUL, OD_DEVICE(4), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(5), OD_MUL, OD_ADD, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_KEEP(2), OD_TILE(2), OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL,
+    OD_KEPT(0), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_DEVICE(6), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(2), OD_TILE(2), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_MUL, OD_KEEP(3), OD_PRESENT(2), OD_MUL,
+    OD_DEVICE_BY_DTYPE(9,2,255), OD_MUL, OD_KEPT(2), OD_TILE(2), OD_DEVICE_BY_DTYPE(1,8,255), OD_DIV, OD_CEIL, OD_MUL, OD_WORK(7,8), OD_MUL, OD_ADD, OD_PRESENT(3), OD_TILE(0), OD_KEPT(0),
+    OD_DEVICE(10), OD_MUL, OD_DEVICE(11), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE(10), OD_MUL, OD_ADD, OD_MUL, OD_PRESENT(4), OD_TILE(0), OD_KEPT(0), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_MUL,
+    OD_DEVICE(10), OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_PRESENT(5), OD_KEPT(3), OD_NUMBER(2), OD_DEVICE(12), OD_DEVICE(13), OD_ADD, OD_KEEP(4), OD_MUL, OD_DEVICE_BY_DTYPE(14,0,255), OD_NUMBER(4),
+    OD_DIFFERS, OD_BYTES(8), OD_NUMBER(4), OD_DIFFERS, OD_MUL, OD_KEPT(4), OD_DEVICE(15), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(16), OD_ADD, OD_DEVICE(17), OD_SUB, OD_PRESENT(6), OD_DEVICE(10), OD_MUL,
+    OD_ADD, OD_DEVICE(12), OD_ADD, OD_MUL, OD_TILE(0), OD_DEVICE(17), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_PRESENT(7), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(7), OD_MUL, OD_DEVICE(4), OD_DIV, OD_CEIL,
+    OD_MUL, OD_KEPT(2), OD_TILE(2), OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(1,8,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(18,8,255), OD_MUL, OD_KEPT(5), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_DEVICE(8),
+    OD_DEVICE(19), OD_DIV, OD_DEVICE(12), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_ADD};
+static const od_step od_dwconv_scratch[] = {OD_DEVICE_BY_DTYPE(2,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2), OD_MUL, OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL,
+    OD_MUL, OD_DEVICE_BY_DTYPE(2,1,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_SCALAR(0), OD_SCALAR(1), OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(3,1,255), OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(7),
+    OD_NUMBER(4), OD_MUL, OD_NUMBER(256), OD_MUL, OD_ADD};
 static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
-static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles", "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
-enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
-enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_X_ZERO = 3, OD_DWCONV_W_ZERO = 4, OD_DWCONV_SCALE = 5, OD_DWCONV_OUT_ZERO = 6, OD_DWCONV_TABLE = 7, OD_DWCONV_OUT = 8 };
-enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9, OD_DWCONV_PAD = 10 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 198, od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 1792, OD_PRINT_NO};
-static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_eltwise_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_eltwise_operands[] = {
-    {"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_x0, 5},
-    {"x1", 66, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_x1, 5},
-    {"x2", 92, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_x2, 5},
-    {"out", 118, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_eltwise_out, 5},
-};
-static const od_scalar_spec od_eltwise_scalars[] = {
-    {"func", 119, OD_SCALAR_FUNCTION, 0, 11, od_eltwise_func, 3, 0},
-    {"alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-    {"beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-    {"act", 122, OD_SCALAR_FUNCTION, 0, 46, od_activation, 3, 0},
-    {"act_alpha", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-    {"act_beta", 124, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1) + present(x2) * read(x2), rows * ceil(run * bytes(out) / vector_bytes)), rows * ceil(run / out's lanes) * (work(func, out) + present(x1) * ((alpha != 1) + (beta != 1)) * out's mul_cycles + work(act, out)))
- * rows: elements / run
- * run: min(min(min(run(out), run(x0)), run(x1)), run(x2))
- * read(x2): rows * max(min(run, ceil(run * max(step(x2), step(x2) != 0) * bytes(x2) / vector_bytes)), 1) * ((step(x2) != 0) * (step(x2) != 1) * gather_cycles + (1 - (step(x2) != 0) * (step(x2) != 1)) * 1 / loads_per_cycle)
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_eltwise_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,3,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_RUN,2,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,3,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,7,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_STEP,2,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,3,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_WORK,0,3,0,0}, {OD_OP_PRESENT,1,0,0,0},
-    {OD_OP_SCALAR,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SCALAR,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,3,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_WORK,3,3,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles",
+    "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 198,
+    od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 1792, OD_PRINT_NO};
+static const od_axis_spec od_eltwise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_eltwise_operands[] = {{"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_axes + 0, 5},
+    {"x1", 66, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_axes + 5, 5},
+    {"x2", 92, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_axes + 10, 5},
+    {"out", 118, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_eltwise_axes + 15, 5}};
+static const od_scalar_spec od_eltwise_scalars[] = {{"func", 119, OD_SCALAR_FUNCTION, 0, 11, od_eltwise_func, 3, 0}, {"alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0}, {"act", 122, OD_SCALAR_FUNCTION, 0, 46, od_activation, 3, 0}, {"act_alpha", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"act_beta", 124, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0}};
+static const od_step od_eltwise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_RUN(2), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL, OD_ADD,
+    OD_NUMBER(0), OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL,
+    OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4),
+    OD_DIV, OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX, OD_MUL,
+    OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(2), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(7), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(7), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(8),
+    OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
+    OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV, OD_CEIL, OD_MUL, OD_WORK(0,3), OD_PRESENT(1), OD_SCALAR(1), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(2), OD_NUMBER(1), OD_DIFFERS,
+    OD_ADD, OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_WORK(3,3), OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
-enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
-enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 163, 0, 0, 0, od_eltwise_constants, 7, 125, 128, 1792, OD_PRINT_NO};
-static const od_axis_spec od_extremes_x[] = {{"r", 0}, {"k", 255}};
-static const od_axis_spec od_extremes_out[] = {{"r", 0}, {"ends", 255}};
-static const od_operand_spec od_extremes_operands[] = {
-    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_extremes_x, 2},
-    {"out", 52, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_extremes_out, 2},
-};
-/* call_cycles + tile(r) * (row_cycles + max(max(ceil(count(x, *k) * bytes(x) / vector_bytes), 0), ceil(count(x, *k) / x's lanes) * 2 * x's compare_cycles) + 2 * halvings(min(count(x, *k), x's lanes)) * (x's move_cycles + x's compare_cycles) + ceil(2 * bytes(out) / vector_bytes))
- */
-static const od_step od_extremes_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_BYTES,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 163, 0, 0, 0, od_eltwise_constants, 7,
+    125, 128, 1792, OD_PRINT_NO};
+static const od_axis_spec od_extremes_axes[] = {{"r", 0}, {"k", 255}, {"r", 0}, {"ends", 255}};
+static const od_operand_spec od_extremes_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_extremes_axes + 0, 2},
+    {"out", 52, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_extremes_axes + 2, 2}};
+static const od_step od_extremes_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_DEVICE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_NUMBER(0), OD_MAX, OD_COUNT(0,1),
+    OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_NUMBER(2), OD_MUL, OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_MAX, OD_NUMBER(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(3,0,255), OD_MIN, OD_HALVINGS,
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_NUMBER(2), OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_extremes_dims[] = {"r"};
 static const char* const od_extremes_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "compare_cycles", "move_cycles"};
-enum { OD_EXTREMES_R = 0 };
-enum { OD_EXTREMES_X = 0, OD_EXTREMES_OUT = 1 };
-static const od_kernel_spec od_extremes_spec = {"od::extremes@1", 0xEDD45972u, od_extremes_dims, 1, 0, 0, od_extremes_operands, 2, 0, 0, 0, 0, od_extremes_cost, 41, 0, 0, 0, od_extremes_constants, 6, 53, 128, 768, OD_PRINT_NO};
-static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
-static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
-static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
-static const od_axis_spec od_gemm_a_zero[] = {{"m", 0}};
-static const od_axis_spec od_gemm_b_zero[] = {{"n", 1}};
-static const od_axis_spec od_gemm_scale[] = {{"n", 1}};
-static const od_axis_spec od_gemm_out_zero[] = {{"n", 1}};
-static const od_axis_spec od_gemm_out[] = {{"m", 0}, {"n", 1}};
-static const od_operand_spec od_gemm_operands[] = {
-    {"a", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_a, 2},
-    {"b", 53, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_b, 2},
-    {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_bias, 1},
-    {"a_zero", 70, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_a_zero, 1},
-    {"b_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_b_zero, 1},
-    {"scale", 82, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_gemm_scale, 1},
-    {"out_zero", 88, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out_zero, 1},
-    {"out", 94, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out, 2},
-};
-static const uint32_t od_gemm_types[] = {
-    1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
-    2u, 2u, 1u, 0u, 0u, 0u, 0u, 3u,
-    4u, 4u, 1u, 0u, 0u, 0u, 0u, 5u,
-    8u, 8u, 128u, 8u, 8u, 1u, 184u, 184u,
-    8u, 16u, 128u, 8u, 16u, 1u, 184u, 184u,
-    16u, 8u, 128u, 16u, 8u, 1u, 184u, 184u,
-    16u, 16u, 128u, 16u, 16u, 1u, 184u, 184u,
-    32u, 8u, 128u, 32u, 8u, 1u, 128u, 128u,
-    32u, 8u, 128u, 32u, 8u, 1u, 120u, 120u,
-    32u, 16u, 128u, 32u, 16u, 1u, 120u, 120u,
-    32u, 32u, 128u, 32u, 32u, 1u, 120u, 120u,
-    32u, 64u, 128u, 32u, 64u, 1u, 120u, 120u,
-    64u, 8u, 128u, 64u, 8u, 1u, 120u, 120u,
-    64u, 16u, 128u, 64u, 16u, 1u, 120u, 120u,
-    64u, 32u, 128u, 64u, 32u, 1u, 120u, 120u,
-    64u, 64u, 128u, 64u, 64u, 1u, 120u, 120u,
-    8u, 8u, 1u, 8u, 8u, 1u, 0u, 1u,
-    8u, 16u, 1u, 8u, 16u, 1u, 0u, 1u,
-    16u, 8u, 1u, 16u, 8u, 1u, 0u, 1u,
-    16u, 16u, 1u, 16u, 16u, 1u, 0u, 1u,
-    128u, 128u, 128u, 0u, 0u, 0u, 0u, 128u,
-    256u, 256u, 0u, 0u, 0u, 0u, 0u, 256u,
-};
-static const od_scalar_spec od_gemm_scalars[] = {
-    {"alpha", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"act", 96, OD_SCALAR_FUNCTION, 0, 46, od_activation, 7, 0},
-    {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"narrow_sums", 99, OD_SCALAR_U32, 0, 17, 0, 7, 0},
-};
-/* pack(a) + pack(b) + products + accumulators + widened + zero points + last step
- * last step: last * (present(bias) * ceil(tile(m) * tile(n) / i32_lanes) * bias's op_cycles + ceil(tile(m) * tile(n) / out's lanes) * work(act, out)) + last * ((alpha != 1) * ceil(tile(m) * tile(n) / i32_lanes) * f32_mul_cycles + (1 - present(scale)) * present(out_zero) * ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles + bytes as floats * (ceil(tile(m) * tile(n) / i32_lanes) * (i32_convert_cycles + f32_convert_cycles) + present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (f32_mul_cycles - f32_pack_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)) + (1 - bytes as floats) * requantised)
- * zero points: (1 + wide sums) * (present(a_zero) * (ceil(k * tile(n) / b's lanes) * b's sum_cycles + ((stride(a_zero, m) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(a_zero, m) != 0)) * ceil(tile(n) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles) + present(b_zero) * (ceil(k * tile(m) / a's lanes) * a's sum_cycles + ((stride(b_zero, n) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(b_zero, n) != 0)) * ceil(tile(m) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles))
- * widened: wide sums * (max(max(steps, k / 256), 1) != 1) * (2 - bytes(b)) * ceil(k / 256) * ceil(tile(m) * tile(n) / i32_lanes) * 3 * i32_op_cycles
- * accumulators: waiting * (a's sum_bytes / 4 * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles) + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - waiting) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
- * wide sums: (a's sum_bytes != 4) * (bytes(out) != 4)
- * products: ceil(tile(m) / a's native_m) * a's native_m * ceil(k / a's native_k) * a's native_k * ceil(tile(n) / a's native_n) * a's native_n / a's and b's macs_per_cycle
- * pack(a): tile(m) * k / run(a) * ceil(run(a) / a's lanes) * a's pack_cycles + (max(step(a), 1) != 1) * ceil(tile(m) * k * bytes(a) / vector_bytes) * gather_cycles
- * pack(b): k * tile(n) / run(b) * ceil(run(b) / b's lanes) * b's pack_cycles + (max(step(b), 1) != 1) * ceil(k * tile(n) * bytes(b) / vector_bytes) * gather_cycles
- * waiting: (1 - (narrow_sums != 0)) * kept
- * bytes as floats: (1 - (out's mul_cycles != f32_mul_cycles)) * (1 - (bytes(a) != 1))
- * requantised: present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- */
-static const od_step od_gemm_cost[] = {
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,0,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_RUN,1,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,1,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0},
-    {OD_OP_K,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,1,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,4,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_BYTES,7,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE_BY_SUMS,9,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE_BY_SUMS,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,9,0,7,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,7,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,7,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,7,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_KEEP,9,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,10,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_KEEP,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,3}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,0,1,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,13,1,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_STRIDE,3,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,12,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,12,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,11,0,0,0}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,14,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_PRESENT,4,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,0,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,13,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_STRIDE,4,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,15,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,15,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_DEVICE,11,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_LAST,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,15,2,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,10,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,7,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_WORK,1,7,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,5,0,0,0},
-    {OD_OP_SUB,0,0,0,0}, {OD_OP_PRESENT,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE_BY_DTYPE,17,7,255,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,16,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_DEVICE,18,0,0,0}, {OD_OP_DEVICE,19,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,17,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_PRESENT,5,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_DEVICE,20,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,13,0,0,0}, {OD_OP_DEVICE,20,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,18,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,16,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_PRESENT,5,0,0,0},
-    {OD_OP_KEPT,11,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_KEPT,17,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_KEPT,17,0,0,0},
-    {OD_OP_DEVICE,21,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,16,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,20,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_PRESENT,6,0,0,0}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,18,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,18,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* (1 - (narrow_sums != 0)) * kept * a's sum_bytes * tile(m) * tile(n) + parts(a) + parts(b)
- * parts(b): (b's pack_cycles != 0) * count(a, k) * tile(n) * b's part_bytes
- * parts(a): (a's pack_cycles != 0) * tile(m) * count(a, k) * a's part_bytes
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- */
-static const od_step od_gemm_scratch[] = {
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,4,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_BYTES,7,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,22,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,22,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_extremes_spec = {"od::extremes@1", 0xEDD45972u, od_extremes_dims, 1, 0, 0, od_extremes_operands, 2, 0, 0, 0, 0, od_extremes_cost, 41, 0, 0, 0, od_extremes_constants,
+    6, 53, 128, 768, OD_PRINT_NO};
+static const od_axis_spec od_gemm_axes[] = {{"m", 0}, {"k", 254}, {"k", 254}, {"n", 1}, {"n", 1}, {"m", 0}, {"n", 1}, {"n", 1}, {"n", 1}, {"m", 0}, {"n", 1}};
+static const od_operand_spec od_gemm_operands[] = {{"a", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_axes + 0, 2},
+    {"b", 53, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_axes + 2, 2}, {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_axes + 4, 1},
+    {"a_zero", 70, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_axes + 5, 1},
+    {"b_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_axes + 6, 1},
+    {"scale", 82, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_gemm_axes + 7, 1},
+    {"out_zero", 88, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_axes + 8, 1},
+    {"out", 94, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_axes + 9, 2}};
+static const uint32_t od_gemm_types[] = {1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u, 2u, 2u, 1u, 0u, 0u, 0u, 0u, 3u, 4u, 4u, 1u, 0u, 0u, 0u, 0u, 5u, 8u, 8u, 128u, 8u, 8u, 1u, 184u, 184u, 8u, 16u, 128u, 8u, 16u,
+    1u, 184u, 184u, 16u, 8u, 128u, 16u, 8u, 1u, 184u, 184u, 16u, 16u, 128u, 16u, 16u, 1u, 184u, 184u, 32u, 8u, 128u, 32u, 8u, 1u, 128u, 128u, 32u, 8u, 128u, 32u, 8u, 1u, 120u, 120u, 32u, 16u, 128u,
+    32u, 16u, 1u, 120u, 120u, 32u, 32u, 128u, 32u, 32u, 1u, 120u, 120u, 32u, 64u, 128u, 32u, 64u, 1u, 120u, 120u, 64u, 8u, 128u, 64u, 8u, 1u, 120u, 120u, 64u, 16u, 128u, 64u, 16u, 1u, 120u, 120u,
+    64u, 32u, 128u, 64u, 32u, 1u, 120u, 120u, 64u, 64u, 128u, 64u, 64u, 1u, 120u, 120u, 8u, 8u, 1u, 8u, 8u, 1u, 0u, 1u, 8u, 16u, 1u, 8u, 16u, 1u, 0u, 1u, 16u, 8u, 1u, 16u, 8u, 1u, 0u, 1u, 16u, 16u,
+    1u, 16u, 16u, 1u, 0u, 1u, 128u, 128u, 128u, 0u, 0u, 0u, 0u, 128u, 256u, 256u, 0u, 0u, 0u, 0u, 0u, 256u};
+static const od_scalar_spec od_gemm_scalars[] = {{"alpha", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0}, {"act", 96, OD_SCALAR_FUNCTION, 0, 46, od_activation, 7, 0},
+    {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0}, {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0}, {"narrow_sums", 99, OD_SCALAR_U32, 0, 17, 0, 7, 0}};
+static const od_step od_gemm_cost[] = {OD_TILE(0), OD_K, OD_MUL, OD_KEEP(0), OD_RUN(0), OD_DIV, OD_RUN(0), OD_DEVICE_BY_DTYPE(0,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_MUL,
+    OD_STEP(0), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEPT(0), OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(3), OD_MUL, OD_ADD, OD_K, OD_TILE(1), OD_MUL,
+    OD_KEEP(1), OD_RUN(1), OD_DIV, OD_RUN(1), OD_DEVICE_BY_DTYPE(0,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(1,1,255), OD_MUL, OD_STEP(1), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS,
+    OD_KEPT(1), OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(3), OD_MUL, OD_ADD, OD_ADD, OD_TILE(0), OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL,
+    OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_KEEP(2), OD_K, OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(5,0,255), OD_MUL, OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV,
+    OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEEP(3), OD_MUL, OD_DEVICE_BY_DTYPE(7,0,1), OD_DIV, OD_ADD, OD_NUMBER(1), OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_SUB, OD_BYTES(7),
+    OD_NUMBER(4), OD_DIFFERS, OD_KEEP(4), OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(8,0,255), OD_NUMBER(4), OD_DIV,
+    OD_DEVICE_BY_SUMS(9,0), OD_KEPT(2), OD_KEPT(3), OD_MUL, OD_KEEP(6), OD_DEVICE_BY_SUMS(10,0), OD_MUL, OD_ADD, OD_MUL, OD_LAST, OD_DEVICE_BY_DTYPE(9,0,7), OD_KEPT(6), OD_DEVICE_BY_DTYPE(10,0,7),
+    OD_MUL, OD_ADD, OD_KEEP(7), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(5), OD_SUB, OD_KEPT(7), OD_MUL, OD_ADD, OD_ADD, OD_DEVICE_BY_DTYPE(8,0,255), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(4),
+    OD_MUL, OD_KEEP(8), OD_STEPS, OD_K, OD_NUMBER(256), OD_DIV, OD_KEEP(9), OD_MAX, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_NUMBER(2), OD_BYTES(1), OD_SUB, OD_MUL, OD_MUL, OD_KEPT(9),
+    OD_CEIL, OD_TILE(0), OD_TILE(1), OD_MUL, OD_KEEP(10), OD_DEVICE(11), OD_DIV, OD_CEIL, OD_KEEP(11), OD_MUL, OD_NUMBER(3), OD_DEVICE(12), OD_MUL, OD_MUL, OD_MUL, OD_ADD, OD_NUMBER(1), OD_KEPT(8),
+    OD_ADD, OD_PRESENT(3), OD_KEPT(1), OD_DEVICE_BY_DTYPE(0,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(13,1,255), OD_MUL, OD_STRIDE(3,0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(12), OD_KEPT(11), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(12), OD_SUB, OD_TILE(1), OD_DEVICE(11), OD_DIV, OD_CEIL, OD_KEEP(13), OD_MUL, OD_ADD, OD_DEVICE(14), OD_MUL, OD_ADD, OD_KEPT(11), OD_DEVICE(12), OD_MUL, OD_KEEP(14),
+    OD_ADD, OD_MUL, OD_PRESENT(4), OD_K, OD_TILE(0), OD_MUL, OD_DEVICE_BY_DTYPE(0,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(13,0,255), OD_MUL, OD_STRIDE(4,0), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(15), OD_KEPT(11), OD_MUL, OD_NUMBER(1), OD_KEPT(15), OD_SUB, OD_TILE(0), OD_DEVICE(11), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE(14), OD_MUL, OD_ADD, OD_KEPT(14), OD_ADD, OD_MUL,
+    OD_ADD, OD_MUL, OD_ADD, OD_LAST, OD_PRESENT(2), OD_KEPT(11), OD_MUL, OD_DEVICE_BY_DTYPE(15,2,255), OD_MUL, OD_KEPT(10), OD_DEVICE_BY_DTYPE(0,7,255), OD_DIV, OD_CEIL, OD_WORK(1,7), OD_MUL,
+    OD_ADD, OD_MUL, OD_LAST, OD_SCALAR(0), OD_NUMBER(1), OD_DIFFERS, OD_KEPT(11), OD_MUL, OD_DEVICE(16), OD_MUL, OD_NUMBER(1), OD_PRESENT(5), OD_SUB, OD_PRESENT(6), OD_MUL, OD_KEPT(11), OD_MUL,
+    OD_DEVICE(12), OD_MUL, OD_ADD, OD_NUMBER(1), OD_DEVICE_BY_DTYPE(17,7,255), OD_DEVICE(16), OD_DIFFERS, OD_SUB, OD_NUMBER(1), OD_BYTES(0), OD_NUMBER(1), OD_DIFFERS, OD_SUB, OD_MUL, OD_KEEP(16),
+    OD_KEPT(11), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_KEEP(17), OD_MUL, OD_PRESENT(5), OD_KEPT(11), OD_DEVICE(16), OD_DEVICE(20), OD_SUB, OD_MUL, OD_KEPT(13), OD_DEVICE(20), OD_MUL, OD_KEEP(18),
+    OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(16), OD_SUB, OD_PRESENT(5), OD_KEPT(11), OD_NUMBER(2), OD_KEPT(17), OD_MUL, OD_KEPT(8), OD_KEPT(17), OD_DEVICE(21), OD_ADD, OD_MUL, OD_ADD,
+    OD_DEVICE(16), OD_ADD, OD_DEVICE(20), OD_SUB, OD_PRESENT(6), OD_DEVICE(12), OD_MUL, OD_ADD, OD_DEVICE(18), OD_ADD, OD_MUL, OD_KEPT(18), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD,
+    OD_ADD};
+static const od_step od_gemm_scratch[] = {OD_NUMBER(1), OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_SUB, OD_BYTES(7), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1),
+    OD_DIFFERS, OD_MUL, OD_DEVICE_BY_DTYPE(8,0,255), OD_TILE(0), OD_TILE(1), OD_MUL, OD_MUL, OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_MUL,
+    OD_DEVICE_BY_DTYPE(22,0,255), OD_MUL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(1,1,255), OD_NUMBER(0), OD_DIFFERS, OD_COUNT(0,1), OD_TILE(1), OD_MUL, OD_DEVICE_BY_DTYPE(22,1,255), OD_MUL, OD_MUL,
+    OD_ADD};
 static const char* const od_gemm_dims[] = {"m", "n"};
-static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles", "f32_op_cycles", "part_bytes"};
-enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
-enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
-enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3, OD_GEMM_NARROW_SUMS = 4 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x20C783C7u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 22, od_gemm_scalars, 5, od_gemm_cost, 332, od_gemm_scratch, 41, 1, od_gemm_constants, 23, 100, 128, 2048, OD_PRINT_NO};
-static const od_axis_spec od_gemm_nbits_a[] = {{"m", 0}, {"k", 254}, {"block", 255}};
-static const od_axis_spec od_gemm_nbits_b[] = {{"k", 254}, {"bytes", 255}, {"n", 1}};
-static const od_axis_spec od_gemm_nbits_scale[] = {{"k", 254}, {"n", 1}};
-static const od_axis_spec od_gemm_nbits_zero[] = {{"k", 254}, {"n", 1}};
-static const od_axis_spec od_gemm_nbits_bias[] = {{"n", 1}};
-static const od_axis_spec od_gemm_nbits_out[] = {{"m", 0}, {"n", 1}};
-static const od_operand_spec od_gemm_nbits_operands[] = {
-    {"a", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_nbits_a, 3},
-    {"b", 58, 16u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_nbits_b, 3},
-    {"scale", 74, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_nbits_scale, 2},
-    {"zero", 85, 23u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_nbits_zero, 2},
-    {"bias", 96, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_nbits_bias, 1},
-    {"out", 102, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_nbits_out, 2},
-};
-static const uint32_t od_gemm_nbits_types[] = {
-    1u, 16u, 1u, 17u, 1u, 1u,
-    2u, 16u, 3u, 18u, 1u, 2u,
-    4u, 16u, 5u, 20u, 1u, 4u,
-};
-static const od_scalar_spec od_gemm_nbits_scalars[] = {
-    {"bits", 103, OD_SCALAR_U32, 4, 8, 0, 5, 0},
-    {"act", 104, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
-    {"act_alpha", 105, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"act_beta", 106, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-};
-/* pack(a) + k * (widened + present(zero) * products + (1 - present(zero)) * products) + (a's pack_cycles != 0) * scaled sums + (1 - (a's pack_cycles != 0)) * (scaled weights + accumulators) + last step
- * last step: last * (present(bias) * ceil(tile(m) * tile(n) / i32_lanes) * bias's op_cycles + ceil(tile(m) * tile(n) / out's lanes) * work(act, out))
- * pack(a): tile(m) * k * count(a, *block) / run(a) * ceil(run(a) / a's lanes) * a's pack_cycles + (max(step(a), 1) != 1) * ceil(tile(m) * k * count(a, *block) * bytes(a) / vector_bytes) * gather_cycles
- * scaled sums: k * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + ceil(tile(m) * tile(n) / i32_lanes) * (f32_mul_cycles + f32_op_cycles)) + last * (bytes(out) != 4) * ceil(tile(m) * tile(n) / out's lanes) * out's convert_cycles
- * widened: row_cycles + ceil(count(a, *block) * tile(n) / b's lanes) * ((bits != 8) * i8_move_cycles + i8_convert_cycles) + ceil(count(a, *block) * tile(n) / i32_lanes) * (i32_op_cycles + i32_convert_cycles + f32_convert_cycles + max(bf16_convert_cycles, present(zero) * zero's pack_cycles))
- * scaled weights: k * ceil(count(a, *block) * tile(n) / i32_lanes) * bf16_mul_cycles
- * accumulators: kept * (a's sum_bytes / 4 * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles) + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - kept) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
- * products: ceil(tile(m) / a's native_m) * a's native_m * ceil(count(a, *block) / a's native_k) * a's native_k * ceil(tile(n) / a's native_n) * a's native_n / a's and zero's macs_per_cycle
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- */
-static const od_step od_gemm_nbits_cost[] = {
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_RUN,0,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0},
-    {OD_OP_COUNT,0,2,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,1,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_NUMBER,0,0,0,8}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,6,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,3,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_COUNT,0,2,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,13,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,13,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,14,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,14,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,15,0,3,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,15,0,1,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,6,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_DEVICE_BY_SUMS,16,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,7,0,0,0}, {OD_OP_DEVICE_BY_SUMS,17,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,9,0,0,0},
-    {OD_OP_DEVICE,7,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,10,0,0,0}, {OD_OP_DEVICE,18,0,0,0}, {OD_OP_DEVICE,19,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_BYTES,5,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,11,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,5,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_KEEP,12,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,20,5,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,21,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,13,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,22,0,255,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,16,0,5,0}, {OD_OP_KEPT,7,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,17,0,5,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,13,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_PRESENT,4,0,0,0}, {OD_OP_KEPT,10,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,23,4,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,12,0,0,0}, {OD_OP_WORK,1,5,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* kept * 4 * tile(m) * tile(n) + parts(a) + weights
- * weights: count(a, k) * count(a, *block) * tile(n) * max(2, present(zero) * zero's part_bytes)
- * parts(a): (a's pack_cycles != 0) * tile(m) * count(a, k) * count(a, *block) * a's part_bytes
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- */
-static const od_step od_gemm_nbits_scratch[] = {
-    {OD_OP_BYTES,5,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,24,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_PRESENT,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,24,3,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes", "product_call_cycles",
+    "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles",
+    "f32_op_cycles", "part_bytes"};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x20C783C7u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 22, od_gemm_scalars, 5, od_gemm_cost, 332, od_gemm_scratch, 41, 1,
+    od_gemm_constants, 23, 100, 128, 2048, OD_PRINT_NO};
+static const od_axis_spec od_gemm_nbits_axes[] = {{"m", 0}, {"k", 254}, {"block", 255}, {"k", 254}, {"bytes", 255}, {"n", 1}, {"k", 254}, {"n", 1}, {"k", 254}, {"n", 1}, {"n", 1}, {"m", 0},
+    {"n", 1}};
+static const od_operand_spec od_gemm_nbits_operands[] = {{"a", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_nbits_axes + 0, 3},
+    {"b", 58, 16u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_nbits_axes + 3, 3},
+    {"scale", 74, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_nbits_axes + 6, 2},
+    {"zero", 85, 23u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_nbits_axes + 8, 2},
+    {"bias", 96, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_nbits_axes + 10, 1},
+    {"out", 102, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_nbits_axes + 11, 2}};
+static const uint32_t od_gemm_nbits_types[] = {1u, 16u, 1u, 17u, 1u, 1u, 2u, 16u, 3u, 18u, 1u, 2u, 4u, 16u, 5u, 20u, 1u, 4u};
+static const od_scalar_spec od_gemm_nbits_scalars[] = {{"bits", 103, OD_SCALAR_U32, 4, 8, 0, 5, 0}, {"act", 104, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
+    {"act_alpha", 105, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"act_beta", 106, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}};
+static const od_step od_gemm_nbits_cost[] = {OD_TILE(0), OD_K, OD_MUL, OD_COUNT(0,2), OD_MUL, OD_KEEP(0), OD_RUN(0), OD_DIV, OD_RUN(0), OD_DEVICE_BY_DTYPE(0,0,255), OD_DIV, OD_CEIL, OD_MUL,
+    OD_DEVICE_BY_DTYPE(1,0,255), OD_MUL, OD_STEP(0), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEPT(0), OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(3), OD_MUL,
+    OD_ADD, OD_K, OD_DEVICE(4), OD_COUNT(0,2), OD_TILE(1), OD_MUL, OD_KEEP(1), OD_DEVICE_BY_DTYPE(0,1,255), OD_DIV, OD_CEIL, OD_SCALAR(0), OD_NUMBER(8), OD_DIFFERS, OD_DEVICE(5), OD_MUL,
+    OD_DEVICE(6), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(1), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEEP(2), OD_DEVICE(8), OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_ADD, OD_DEVICE(11), OD_PRESENT(3),
+    OD_DEVICE_BY_DTYPE(1,3,255), OD_MUL, OD_MAX, OD_ADD, OD_MUL, OD_ADD, OD_PRESENT(3), OD_TILE(0), OD_DEVICE_BY_DTYPE(12,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(12,0,255), OD_MUL, OD_KEEP(3),
+    OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(13,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(13,0,255), OD_MUL, OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(14,0,255), OD_DIV, OD_CEIL,
+    OD_DEVICE_BY_DTYPE(14,0,255), OD_MUL, OD_KEEP(4), OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(15,0,3), OD_DIV, OD_MUL, OD_NUMBER(1), OD_PRESENT(3), OD_SUB, OD_KEPT(5), OD_DEVICE_BY_DTYPE(15,0,1),
+    OD_DIV, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(6), OD_K, OD_DEVICE_BY_SUMS(16,0), OD_KEPT(3), OD_KEPT(4), OD_MUL, OD_KEEP(7),
+    OD_DEVICE_BY_SUMS(17,0), OD_MUL, OD_ADD, OD_KEEP(8), OD_TILE(0), OD_TILE(1), OD_MUL, OD_KEEP(9), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEEP(10), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_MUL, OD_ADD,
+    OD_MUL, OD_LAST, OD_BYTES(5), OD_NUMBER(4), OD_DIFFERS, OD_KEEP(11), OD_KEPT(9), OD_DEVICE_BY_DTYPE(0,5,255), OD_DIV, OD_CEIL, OD_KEEP(12), OD_MUL, OD_DEVICE_BY_DTYPE(20,5,255), OD_MUL, OD_MUL,
+    OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_K, OD_KEPT(2), OD_MUL, OD_DEVICE(21), OD_MUL, OD_KEPT(11), OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(13),
+    OD_DEVICE_BY_DTYPE(22,0,255), OD_NUMBER(4), OD_DIV, OD_KEPT(8), OD_MUL, OD_LAST, OD_DEVICE_BY_DTYPE(16,0,5), OD_KEPT(7), OD_DEVICE_BY_DTYPE(17,0,5), OD_MUL, OD_ADD, OD_KEEP(14), OD_MUL, OD_ADD,
+    OD_MUL, OD_NUMBER(1), OD_KEPT(13), OD_SUB, OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_PRESENT(4), OD_KEPT(10), OD_MUL, OD_DEVICE_BY_DTYPE(23,4,255), OD_MUL,
+    OD_KEPT(12), OD_WORK(1,5), OD_MUL, OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_gemm_nbits_scratch[] = {OD_BYTES(5), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_NUMBER(4), OD_TILE(0), OD_TILE(1), OD_MUL,
+    OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_COUNT(0,2), OD_MUL, OD_KEEP(0), OD_MUL, OD_DEVICE_BY_DTYPE(24,0,255), OD_MUL, OD_MUL, OD_ADD,
+    OD_KEPT(0), OD_TILE(1), OD_MUL, OD_NUMBER(2), OD_PRESENT(3), OD_DEVICE_BY_DTYPE(24,3,255), OD_MUL, OD_MAX, OD_MUL, OD_ADD};
 static const char* const od_gemm_nbits_dims[] = {"m", "n"};
-static const char* const od_gemm_nbits_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "row_cycles", "i8_move_cycles", "i8_convert_cycles", "i32_lanes", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_mul_cycles", "f32_op_cycles", "convert_cycles", "bf16_mul_cycles", "sum_bytes", "op_cycles", "part_bytes"};
-enum { OD_GEMM_NBITS_M = 0, OD_GEMM_NBITS_N = 1 };
-enum { OD_GEMM_NBITS_A = 0, OD_GEMM_NBITS_B = 1, OD_GEMM_NBITS_SCALE = 2, OD_GEMM_NBITS_ZERO = 3, OD_GEMM_NBITS_BIAS = 4, OD_GEMM_NBITS_OUT = 5 };
-enum { OD_GEMM_NBITS_BITS = 0, OD_GEMM_NBITS_ACT = 1, OD_GEMM_NBITS_ACT_ALPHA = 2, OD_GEMM_NBITS_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_nbits_spec = {"od::gemm_nbits@1", 0xE8AE9C0Du, od_gemm_nbits_dims, 2, 1, 0, od_gemm_nbits_operands, 6, od_gemm_nbits_types, 3, od_gemm_nbits_scalars, 4, od_gemm_nbits_cost, 201, od_gemm_nbits_scratch, 38, 1, od_gemm_nbits_constants, 25, 107, 128, 2560, OD_PRINT_NO};
-static const od_axis_spec od_grid_sample_x[] = {{"n", 0}, {"c", 1}, {"k", 254}, {"row", 255}};
-static const od_axis_spec od_grid_sample_grid[] = {{"n", 0}, {"p", 2}, {"coordinates", 255}};
-static const od_axis_spec od_grid_sample_out[] = {{"n", 0}, {"c", 1}, {"p", 2}};
-static const od_operand_spec od_grid_sample_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_grid_sample_x, 4},
-    {"grid", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_grid_sample_grid, 3},
-    {"out", 80, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_grid_sample_out, 3},
-};
-static const od_scalar_spec od_grid_sample_scalars[] = {
-    {"taps", 81, OD_SCALAR_U32, 1, 4, 0, 2, 0},
-    {"points", 82, OD_SCALAR_U32, 1, 64, 0, 2, 0},
-    {"padding", 83, OD_SCALAR_U32, 0, 2, 0, 2, 0},
-    {"corners", 84, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"height", 85, OD_SCALAR_U32, 1, 4294967295.0, 0, 2, 0},
-};
-/* call_cycles + tile(n) * (row_cycles + lines * (count(grid, *coordinates) * (2 * out's mul_cycles + 4 * out's op_cycles + 4 * out's compare_cycles + (max(taps, 1) != 1) * out's op_cycles + (max(taps, 2) != 2) * 12 * (out's mul_cycles + out's op_cycles)) + points * (count(grid, *coordinates) * out's mul_cycles + 2 * out's op_cycles)) + tile(c) * (row_cycles + points * (tile(p) * gather_cycles + lines * ((max(taps, 1) != 1) * out's mul_cycles + out's op_cycles))))
- * lines: ceil(tile(p) / out's lanes)
- * points: points
- */
-static const od_step od_grid_sample_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,2,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,3,2,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DEVICE_BY_DTYPE,4,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,12}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,2,255,0}, {OD_OP_DEVICE_BY_DTYPE,4,2,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_DEVICE_BY_DTYPE,4,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE,6,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,2,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_gemm_nbits_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "row_cycles", "i8_move_cycles", "i8_convert_cycles", "i32_lanes", "i32_op_cycles",
+    "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_mul_cycles",
+    "f32_op_cycles", "convert_cycles", "bf16_mul_cycles", "sum_bytes", "op_cycles", "part_bytes"};
+static const od_kernel_spec od_gemm_nbits_spec = {"od::gemm_nbits@1", 0xE8AE9C0Du, od_gemm_nbits_dims, 2, 1, 0, od_gemm_nbits_operands, 6, od_gemm_nbits_types, 3, od_gemm_nbits_scalars, 4,
+    od_gemm_nbits_cost, 201, od_gemm_nbits_scratch, 38, 1, od_gemm_nbits_constants, 25, 107, 128, 2560, OD_PRINT_NO};
+static const od_axis_spec od_grid_sample_axes[] = {{"n", 0}, {"c", 1}, {"k", 254}, {"row", 255}, {"n", 0}, {"p", 2}, {"coordinates", 255}, {"n", 0}, {"c", 1}, {"p", 2}};
+static const od_operand_spec od_grid_sample_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_grid_sample_axes + 0, 4},
+    {"grid", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_grid_sample_axes + 4, 3},
+    {"out", 80, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_grid_sample_axes + 7, 3}};
+static const od_scalar_spec od_grid_sample_scalars[] = {{"taps", 81, OD_SCALAR_U32, 1, 4, 0, 2, 0}, {"points", 82, OD_SCALAR_U32, 1, 64, 0, 2, 0}, {"padding", 83, OD_SCALAR_U32, 0, 2, 0, 2, 0},
+    {"corners", 84, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"height", 85, OD_SCALAR_U32, 1, 4294967295.0, 0, 2, 0}};
+static const od_step od_grid_sample_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_DEVICE(1), OD_TILE(2), OD_DEVICE_BY_DTYPE(2,2,255), OD_DIV, OD_CEIL, OD_KEEP(0), OD_COUNT(1,2), OD_NUMBER(2),
+    OD_DEVICE_BY_DTYPE(3,2,255), OD_MUL, OD_NUMBER(4), OD_DEVICE_BY_DTYPE(4,2,255), OD_MUL, OD_ADD, OD_NUMBER(4), OD_DEVICE_BY_DTYPE(5,2,255), OD_MUL, OD_ADD, OD_SCALAR(0), OD_NUMBER(1), OD_MAX,
+    OD_NUMBER(1), OD_DIFFERS, OD_KEEP(1), OD_DEVICE_BY_DTYPE(4,2,255), OD_MUL, OD_SCALAR(0), OD_NUMBER(2), OD_MAX, OD_NUMBER(2), OD_DIFFERS, OD_NUMBER(12), OD_MUL, OD_DEVICE_BY_DTYPE(3,2,255),
+    OD_DEVICE_BY_DTYPE(4,2,255), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_SCALAR(1), OD_COUNT(1,2), OD_DEVICE_BY_DTYPE(3,2,255), OD_MUL, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(4,2,255), OD_MUL, OD_ADD,
+    OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(1), OD_DEVICE(1), OD_SCALAR(1), OD_TILE(2), OD_DEVICE(6), OD_MUL, OD_KEPT(0), OD_KEPT(1), OD_DEVICE_BY_DTYPE(3,2,255), OD_MUL,
+    OD_DEVICE_BY_DTYPE(4,2,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_grid_sample_dims[] = {"n", "c", "p"};
 static const char* const od_grid_sample_constants[] = {"call_cycles", "row_cycles", "lanes", "mul_cycles", "op_cycles", "compare_cycles", "gather_cycles"};
-enum { OD_GRID_SAMPLE_N = 0, OD_GRID_SAMPLE_C = 1, OD_GRID_SAMPLE_P = 2 };
-enum { OD_GRID_SAMPLE_X = 0, OD_GRID_SAMPLE_GRID = 1, OD_GRID_SAMPLE_OUT = 2 };
-enum { OD_GRID_SAMPLE_TAPS = 0, OD_GRID_SAMPLE_POINTS = 1, OD_GRID_SAMPLE_PADDING = 2, OD_GRID_SAMPLE_CORNERS = 3, OD_GRID_SAMPLE_HEIGHT = 4 };
-static const od_kernel_spec od_grid_sample_spec = {"od::grid_sample@1", 0x98F79FF2u, od_grid_sample_dims, 3, 1, 0, od_grid_sample_operands, 3, 0, 0, od_grid_sample_scalars, 5, od_grid_sample_cost, 74, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO};
-static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_operand_spec od_lrn_operands[] = {
-    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_x, 3},
-    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_out, 3},
-};
-static const od_scalar_spec od_lrn_scalars[] = {
-    {"size", 59, OD_SCALAR_U32, 1, 16384, 0, 1, 0},
-    {"alpha", 60, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-    {"beta", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-    {"bias", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-};
-/* call_cycles + lines * (row_cycles + min(size, count(x, *length)) * (x's mul_cycles + x's op_cycles) + x's log_cycles + x's exp_cycles + x's mul_cycles + 2 * x's mul_cycles + x's op_cycles)
- * lines: tile(o) * count(x, *length) * ceil(tile(i) / x's lanes)
- */
-static const od_step od_lrn_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_grid_sample_spec = {"od::grid_sample@1", 0x98F79FF2u, od_grid_sample_dims, 3, 1, 0, od_grid_sample_operands, 3, 0, 0, od_grid_sample_scalars, 5, od_grid_sample_cost,
+    74, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO};
+static const od_axis_spec od_lrn_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
+static const od_operand_spec od_lrn_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 0, 3},
+    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 3, 3}};
+static const od_scalar_spec od_lrn_scalars[] = {{"size", 59, OD_SCALAR_U32, 1, 16384, 0, 1, 0}, {"alpha", 60, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
+    {"beta", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}, {"bias", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}};
+static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(2), OD_SCALAR(0), OD_COUNT(0,1),
+    OD_MIN, OD_DEVICE_BY_DTYPE(3,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD,
+    OD_ADD, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_lrn_dims[] = {"o", "i"};
 static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles"};
-enum { OD_LRN_O = 0, OD_LRN_I = 1 };
-enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
-enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_moments_x[] = {{"o", 0}, {"length", 255}};
-static const od_axis_spec od_moments_within[] = {{"o", 0}, {"length", 255}};
-static const od_axis_spec od_moments_mean[] = {{"o", 0}};
-static const od_axis_spec od_moments_spread[] = {{"o", 0}};
-static const od_operand_spec od_moments_operands[] = {
-    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_x, 2},
-    {"within", 52, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_moments_within, 2},
-    {"mean", 63, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_moments_mean, 1},
-    {"spread", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_moments_spread, 1},
-};
-static const od_scalar_spec od_moments_scalars[] = {
-    {"count", 65, OD_SCALAR_F32, 1, INFINITY, 0, 2, 0},
-    {"epsilon", 66, OD_SCALAR_F32, 0, INFINITY, 0, 2, 0},
-    {"centre", 67, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"finish", 68, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-};
-/* call_cycles + tile(o) * ((1 + centre + present(within)) * row_cycles + line * (8 * centre * x's op_cycles + x's mul_cycles + 2 * x's op_cycles + present(within) * x's op_cycles) + centre * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + 7 * x's op_cycles) + (1 + present(within)) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles) + (centre + 2 * finish) * x's div_cycles + finish * x's sqrt_cycles + present(within) * (x's mul_cycles + x's op_cycles) + (1 - present(within)) * 0)
- * line: ceil(count(x, *length) / x's lanes)
- */
-static const od_step od_moments_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,2,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,8}, {OD_OP_SCALAR,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_PRESENT,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_SCALAR,2,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_NUMBER,0,0,0,7}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_SCALAR,2,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_SCALAR,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_PRESENT,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536,
+    OD_PRINT_NO};
+static const od_axis_spec od_moments_axes[] = {{"o", 0}, {"length", 255}, {"o", 0}, {"length", 255}, {"o", 0}, {"o", 0}};
+static const od_operand_spec od_moments_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_axes + 0, 2},
+    {"within", 52, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_moments_axes + 2, 2},
+    {"mean", 63, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_moments_axes + 4, 1},
+    {"spread", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_moments_axes + 5, 1}};
+static const od_scalar_spec od_moments_scalars[] = {{"count", 65, OD_SCALAR_F32, 1, INFINITY, 0, 2, 0}, {"epsilon", 66, OD_SCALAR_F32, 0, INFINITY, 0, 2, 0},
+    {"centre", 67, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"finish", 68, OD_SCALAR_U32, 0, 1, 0, 2, 0}};
+static const od_step od_moments_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_NUMBER(1), OD_SCALAR(2), OD_ADD, OD_PRESENT(1), OD_ADD, OD_DEVICE(1), OD_MUL, OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(2,0,255),
+    OD_DIV, OD_CEIL, OD_NUMBER(8), OD_SCALAR(2), OD_MUL, OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_ADD,
+    OD_PRESENT(1), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_SCALAR(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(2,0,255), OD_MIN, OD_HALVINGS, OD_KEEP(0),
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_NUMBER(7), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_PRESENT(1), OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255),
+    OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_SCALAR(2), OD_NUMBER(2), OD_SCALAR(3), OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_SCALAR(3),
+    OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_ADD, OD_PRESENT(1), OD_DEVICE_BY_DTYPE(4,0,255), OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_NUMBER(1), OD_PRESENT(1), OD_SUB, OD_NUMBER(0),
+    OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_moments_dims[] = {"o"};
 static const char* const od_moments_constants[] = {"call_cycles", "row_cycles", "lanes", "op_cycles", "mul_cycles", "move_cycles", "div_cycles", "sqrt_cycles"};
-enum { OD_MOMENTS_O = 0 };
-enum { OD_MOMENTS_X = 0, OD_MOMENTS_WITHIN = 1, OD_MOMENTS_MEAN = 2, OD_MOMENTS_SPREAD = 3 };
-enum { OD_MOMENTS_COUNT = 0, OD_MOMENTS_EPSILON = 1, OD_MOMENTS_CENTRE = 2, OD_MOMENTS_FINISH = 3 };
-static const od_kernel_spec od_moments_spec = {"od::moments@1", 0x66A1880Fu, od_moments_dims, 1, 0, 0, od_moments_operands, 4, 0, 0, od_moments_scalars, 4, od_moments_cost, 80, 0, 0, 0, od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_normalise_x[] = {{"b", 0}, {"o", 1}, {"length", 255}};
-static const od_axis_spec od_normalise_scale[] = {{"o", 1}, {"sections", 255}};
-static const od_axis_spec od_normalise_bias[] = {{"o", 1}, {"sections", 255}};
-static const od_axis_spec od_normalise_residual[] = {{"b", 0}, {"o", 1}, {"length", 255}};
-static const od_axis_spec od_normalise_out[] = {{"b", 0}, {"o", 1}, {"length", 255}};
-static const od_axis_spec od_normalise_total[] = {{"b", 0}, {"o", 1}, {"length", 255}};
-static const od_operand_spec od_normalise_operands[] = {
-    {"x", 42, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_normalise_x, 3},
-    {"scale", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_normalise_scale, 2},
-    {"bias", 69, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_normalise_bias, 2},
-    {"residual", 80, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_normalise_residual, 3},
-    {"out", 96, 127u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_normalise_out, 3},
-    {"total", 97, 1u, OD_ROLE_OUTPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_normalise_total, 3},
-};
-static const od_scalar_spec od_normalise_scalars[] = {
-    {"epsilon", 98, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
-    {"centre", 99, OD_SCALAR_U32, 0, 1, 0, 4, 0},
-    {"sections", 100, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0},
-    {"length", 101, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0},
-    {"x_scale", 102, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
-    {"x_zero", 103, OD_SCALAR_I32, -32768, 65535, 0, 4, 0},
-    {"out_scale", 104, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
-    {"out_zero", 105, OD_SCALAR_I32, -32768, 65535, 0, 4, 0},
-};
-/* call_cycles + tile(b) * tile(o) * ((1 + present(residual) + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * (mean + (1 + exact + present(residual) + centre + present(bias)) * op + mul + (1 - parted) * present(scale) * scaling) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * scaling + (1 + centre) * (exact * f32_div_cycles + (1 - exact) * f32_mul_cycles) + f32_div_cycles + f32_sqrt_cycles + parted * max(sections, 1) * scaling + halvings(min(count(x, *length), f32_lanes)) * ((1 + centre) * f32_move_cycles + mean + op) + reads * (row_cycles + ceil(count(x, *length) / x's lanes) * x's convert_cycles + ceil(count(x, *length) / i32_lanes) * (1 * i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles)) + writes * (row_cycles + ceil(count(x, *length) / i32_lanes) * (f32_div_cycles + i32_convert_cycles + f32_convert_cycles + 1 * i32_op_cycles + i32_convert_cycles)))
- * reads: x_scale != 0
- * writes: out_scale != 0
- * op: reads * f32_op_cycles + (1 - reads) * x's op_cycles
- * scaling: max(mul, f32_mul_cycles)
- * mean: centre * (1 + exact * 6) * op
- * line: reads * ceil(count(x, *length) / i32_lanes) + (1 - reads) * ceil(count(x, *length) / x's lanes)
- * mul: reads * f32_mul_cycles + (1 - reads) * x's mul_cycles
- * parted: sections != 0
- * exact: (1 - parted) * (reads * 1 + (1 - reads) * (bytes(x) != 2))
- */
-static const od_step od_normalise_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,3,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_SCALAR,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,1,0,0,0},
-    {OD_OP_PRESENT,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_SCALAR,2,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,4,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_KEEP,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,7,0,0,0}, {OD_OP_COUNT,0,2,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEEP,9,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,10,0,0,0}, {OD_OP_NUMBER,0,0,0,6}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEEP,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,12,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_PRESENT,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,13,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,2,0,0,0},
-    {OD_OP_KEPT,13,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEEP,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_SCALAR,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,15,0,0,0}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0},
-    {OD_OP_KEPT,15,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,12,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,16,0,0,0},
-    {OD_OP_DEVICE,14,0,0,0}, {OD_OP_DEVICE,15,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,17,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,6,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_DEVICE,1,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_KEPT,17,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,16,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* max(x_scale != 0, out_scale != 0) * count(x, *length) * 4
- */
-static const od_step od_normalise_scratch[] = {
-    {OD_OP_SCALAR,4,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SCALAR,6,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_MUL,0,0,0,0},
-};
+static const od_kernel_spec od_moments_spec = {"od::moments@1", 0x66A1880Fu, od_moments_dims, 1, 0, 0, od_moments_operands, 4, 0, 0, od_moments_scalars, 4, od_moments_cost, 80, 0, 0, 0,
+    od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_normalise_axes[] = {{"b", 0}, {"o", 1}, {"length", 255}, {"o", 1}, {"sections", 255}, {"o", 1}, {"sections", 255}, {"b", 0}, {"o", 1}, {"length", 255}, {"b", 0},
+    {"o", 1}, {"length", 255}, {"b", 0}, {"o", 1}, {"length", 255}};
+static const od_operand_spec od_normalise_operands[] = {{"x", 42, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_normalise_axes + 0, 3},
+    {"scale", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_normalise_axes + 3, 2},
+    {"bias", 69, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_normalise_axes + 5, 2},
+    {"residual", 80, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_normalise_axes + 7, 3},
+    {"out", 96, 127u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_normalise_axes + 10, 3},
+    {"total", 97, 1u, OD_ROLE_OUTPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_normalise_axes + 13, 3}};
+static const od_scalar_spec od_normalise_scalars[] = {{"epsilon", 98, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"centre", 99, OD_SCALAR_U32, 0, 1, 0, 4, 0},
+    {"sections", 100, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"length", 101, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"x_scale", 102, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
+    {"x_zero", 103, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}, {"out_scale", 104, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"out_zero", 105, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}};
+static const od_step od_normalise_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_NUMBER(1), OD_PRESENT(3), OD_ADD, OD_NUMBER(2), OD_SCALAR(1), OD_MUL, OD_ADD, OD_NUMBER(1), OD_SCALAR(2),
+    OD_NUMBER(0), OD_DIFFERS, OD_KEEP(0), OD_SUB, OD_KEEP(1), OD_PRESENT(1), OD_MUL, OD_KEEP(2), OD_ADD, OD_KEPT(0), OD_SCALAR(2), OD_NUMBER(1), OD_MAX, OD_KEEP(3), OD_MUL, OD_KEEP(4), OD_KEPT(1),
+    OD_NUMBER(1), OD_MUL, OD_ADD, OD_ADD, OD_DEVICE(1), OD_MUL, OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_COUNT(0,2), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_KEEP(6), OD_MUL, OD_NUMBER(1),
+    OD_KEPT(5), OD_SUB, OD_KEEP(7), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_KEEP(8), OD_MUL, OD_ADD, OD_KEEP(9), OD_SCALAR(1), OD_NUMBER(1), OD_KEPT(1), OD_KEPT(5),
+    OD_NUMBER(1), OD_MUL, OD_KEPT(7), OD_BYTES(0), OD_NUMBER(2), OD_DIFFERS, OD_MUL, OD_ADD, OD_MUL, OD_KEEP(10), OD_NUMBER(6), OD_MUL, OD_ADD, OD_MUL, OD_KEPT(5), OD_DEVICE(4), OD_MUL, OD_KEPT(7),
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_MUL, OD_ADD, OD_KEEP(11), OD_MUL, OD_KEEP(12), OD_NUMBER(1), OD_KEPT(10), OD_ADD, OD_PRESENT(3), OD_ADD, OD_SCALAR(1), OD_ADD, OD_PRESENT(2), OD_ADD, OD_KEPT(11),
+    OD_MUL, OD_ADD, OD_KEPT(5), OD_DEVICE(6), OD_MUL, OD_KEPT(7), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_KEEP(13), OD_ADD, OD_KEPT(2), OD_KEPT(13), OD_DEVICE(6), OD_MAX, OD_KEEP(14),
+    OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(3), OD_COUNT(0,2), OD_KEPT(3), OD_DIV, OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(1), OD_KEPT(9), OD_MUL, OD_ADD,
+    OD_KEPT(14), OD_MUL, OD_ADD, OD_NUMBER(1), OD_SCALAR(1), OD_ADD, OD_KEEP(15), OD_KEPT(10), OD_DEVICE(8), OD_MUL, OD_NUMBER(1), OD_KEPT(10), OD_SUB, OD_DEVICE(6), OD_MUL, OD_ADD, OD_MUL,
+    OD_DEVICE(8), OD_DEVICE(9), OD_ADD, OD_ADD, OD_KEPT(4), OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD, OD_COUNT(0,2), OD_DEVICE(10), OD_MIN, OD_HALVINGS, OD_KEPT(15), OD_DEVICE(11), OD_MUL, OD_KEPT(12),
+    OD_ADD, OD_KEPT(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(5), OD_DEVICE(1), OD_KEPT(8), OD_DEVICE_BY_DTYPE(12,0,255), OD_MUL, OD_ADD, OD_KEPT(6), OD_NUMBER(1), OD_DEVICE(13), OD_MUL, OD_KEEP(16),
+    OD_DEVICE(14), OD_DEVICE(15), OD_ADD, OD_KEEP(17), OD_ADD, OD_DEVICE(6), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_SCALAR(6), OD_NUMBER(0), OD_DIFFERS, OD_DEVICE(1), OD_KEPT(6), OD_DEVICE(8),
+    OD_KEPT(17), OD_ADD, OD_KEPT(16), OD_ADD, OD_DEVICE(14), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_normalise_scratch[] = {OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_SCALAR(6), OD_NUMBER(0), OD_DIFFERS, OD_MAX, OD_COUNT(0,2), OD_MUL, OD_NUMBER(4), OD_MUL};
 static const char* const od_normalise_dims[] = {"b", "o"};
-static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "f32_div_cycles", "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles"};
-enum { OD_NORMALISE_B = 0, OD_NORMALISE_O = 1 };
-enum { OD_NORMALISE_X = 0, OD_NORMALISE_SCALE = 1, OD_NORMALISE_BIAS = 2, OD_NORMALISE_RESIDUAL = 3, OD_NORMALISE_OUT = 4, OD_NORMALISE_TOTAL = 5 };
-enum { OD_NORMALISE_EPSILON = 0, OD_NORMALISE_CENTRE = 1, OD_NORMALISE_SECTIONS = 2, OD_NORMALISE_LENGTH = 3, OD_NORMALISE_X_SCALE = 4, OD_NORMALISE_X_ZERO = 5, OD_NORMALISE_OUT_SCALE = 6, OD_NORMALISE_OUT_ZERO = 7 };
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 209, od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
-static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_operand_spec od_pool_operands[] = {
-    {"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_x, 3},
-    {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_out, 3},
-};
-static const od_scalar_spec od_pool_scalars[] = {
-    {"mode", 60, OD_SCALAR_FUNCTION, 0, 3, od_pool_mode, 1, 0},
-    {"kh", 61, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"kw", 62, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"sh", 63, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"sw", 64, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"dh", 65, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"dw", 66, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"width", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 1, 0},
-    {"pad_top", 68, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0},
-    {"pad_left", 69, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0},
-    {"pad_bottom", 70, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0},
-    {"pad_right", 71, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0},
-    {"act", 72, OD_SCALAR_FUNCTION, 0, 46, od_activation, 1, 0},
-    {"act_alpha", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-    {"act_beta", 74, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-};
-/* call_cycles + planes + taps + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * (finish(mode, out) + work(act, out))
- * taps: tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * (taps per window * (work(mode, x) + x's move_cycles) + row_cycles)
- * planes: tile(c) * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * bytes(x) / vector_bytes) * gather_cycles + row_cycles)
- * taps per window: kh * kw
- */
-static const od_step od_pool_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_SCALAR,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SCALAR,4,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_COUNT,0,2,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,1,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_WORK,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,2,0,0,0},
-    {OD_OP_FINISH,0,1,0,0}, {OD_OP_WORK,12,1,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "f32_div_cycles",
+    "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles"};
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 209,
+    od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
+static const od_axis_spec od_pool_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
+static const od_operand_spec od_pool_operands[] = {{"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_axes + 0, 3},
+    {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_axes + 3, 3}};
+static const od_scalar_spec od_pool_scalars[] = {{"mode", 60, OD_SCALAR_FUNCTION, 0, 3, od_pool_mode, 1, 0}, {"kh", 61, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"kw", 62, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
+    {"sh", 63, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"sw", 64, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"dh", 65, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"dw", 66, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
+    {"width", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 1, 0}, {"pad_top", 68, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0}, {"pad_left", 69, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0},
+    {"pad_bottom", 70, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0}, {"pad_right", 71, OD_SCALAR_U32, 0, 1048576.0, 0, 1, 0}, {"act", 72, OD_SCALAR_FUNCTION, 0, 46, od_activation, 1, 0},
+    {"act_alpha", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}, {"act_beta", 74, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}};
+static const od_step od_pool_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_SCALAR(1), OD_SCALAR(2), OD_MUL, OD_KEEP(0), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(4), OD_NUMBER(1), OD_MAX, OD_NUMBER(1),
+    OD_DIFFERS, OD_KEEP(1), OD_MAX, OD_KEPT(1), OD_ADD, OD_MUL, OD_COUNT(0,1), OD_COUNT(0,2), OD_BYTES(0), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_DEVICE(2), OD_MUL, OD_MUL, OD_DEVICE(3), OD_ADD,
+    OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_TILE(2), OD_DEVICE_BY_DTYPE(4,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_KEEP(2), OD_KEPT(0), OD_WORK(0,0), OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD,
+    OD_MUL, OD_DEVICE(3), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(2), OD_FINISH(0,1), OD_WORK(12,1), OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_pool_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "row_cycles", "lanes", "move_cycles"};
-enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
-enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
-enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xEEA53C01u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 56, 0, 0, 0, od_pool_constants, 6, 75, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_pool_index_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_axis_spec od_pool_index_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_axis_spec od_pool_index_index[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
-static const od_operand_spec od_pool_index_operands[] = {
-    {"x", 43, 129u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_index_x, 3},
-    {"out", 59, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_index_out, 3},
-    {"index", 60, 128u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_pool_index_index, 3},
-};
-static const od_scalar_spec od_pool_index_scalars[] = {
-    {"kh", 61, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"kw", 62, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"sh", 63, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"sw", 64, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"dh", 65, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"dw", 66, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
-    {"width", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 1, 0},
-    {"plane", 68, OD_SCALAR_U32, 0, 2147483647.0, 0, 1, 0},
-    {"row_step", 69, OD_SCALAR_U32, 0, 2147483647.0, 0, 1, 0},
-    {"column_step", 70, OD_SCALAR_U32, 0, 2147483647.0, 0, 1, 0},
-};
-/* call_cycles + planes + taps
- * taps: tile(c) * tile(oh) * (taps per window * (ceil(tile(ow) / out's lanes) * (x's move_cycles + x's compare_cycles + x's move_cycles) + ceil(tile(ow) / index's lanes) * (index's move_cycles + index's op_cycles) + row_cycles) + ceil(tile(ow) / index's lanes) * (2 * index's move_cycles + index's op_cycles) + row_cycles)
- * planes: tile(c) * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * bytes(x) / vector_bytes) * gather_cycles + row_cycles)
- * taps per window: kh * kw
- */
-static const od_step od_pool_index_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_SCALAR,3,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_COUNT,0,2,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,1,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,2,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_DEVICE_BY_DTYPE,7,2,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,2,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xEEA53C01u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 56, 0, 0, 0, od_pool_constants, 6, 75,
+    128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_pool_index_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
+static const od_operand_spec od_pool_index_operands[] = {{"x", 43, 129u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_index_axes + 0, 3},
+    {"out", 59, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_index_axes + 3, 3},
+    {"index", 60, 128u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_pool_index_axes + 6, 3}};
+static const od_scalar_spec od_pool_index_scalars[] = {{"kh", 61, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"kw", 62, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"sh", 63, OD_SCALAR_U32, 1, 4096, 0, 1, 0},
+    {"sw", 64, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"dh", 65, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"dw", 66, OD_SCALAR_U32, 1, 4096, 0, 1, 0}, {"width", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 1, 0},
+    {"plane", 68, OD_SCALAR_U32, 0, 2147483647.0, 0, 1, 0}, {"row_step", 69, OD_SCALAR_U32, 0, 2147483647.0, 0, 1, 0}, {"column_step", 70, OD_SCALAR_U32, 0, 2147483647.0, 0, 1, 0}};
+static const od_step od_pool_index_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_SCALAR(0), OD_SCALAR(1), OD_MUL, OD_KEEP(0), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(3), OD_NUMBER(1), OD_MAX, OD_NUMBER(1),
+    OD_DIFFERS, OD_KEEP(1), OD_MAX, OD_KEPT(1), OD_ADD, OD_MUL, OD_COUNT(0,1), OD_COUNT(0,2), OD_BYTES(0), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_DEVICE(2), OD_MUL, OD_MUL, OD_DEVICE(3), OD_ADD,
+    OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_KEPT(0), OD_TILE(2), OD_DEVICE_BY_DTYPE(4,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD,
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD, OD_MUL, OD_TILE(2), OD_DEVICE_BY_DTYPE(4,2,255), OD_DIV, OD_CEIL, OD_KEEP(2), OD_DEVICE_BY_DTYPE(5,2,255), OD_DEVICE_BY_DTYPE(7,2,255), OD_ADD, OD_MUL,
+    OD_ADD, OD_DEVICE(3), OD_ADD, OD_MUL, OD_KEPT(2), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(5,2,255), OD_MUL, OD_DEVICE_BY_DTYPE(7,2,255), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(3), OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_pool_index_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_index_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "row_cycles", "lanes", "move_cycles", "compare_cycles", "op_cycles"};
-enum { OD_POOL_INDEX_C = 0, OD_POOL_INDEX_OH = 1, OD_POOL_INDEX_OW = 2 };
-enum { OD_POOL_INDEX_X = 0, OD_POOL_INDEX_OUT = 1, OD_POOL_INDEX_INDEX = 2 };
-enum { OD_POOL_INDEX_KH = 0, OD_POOL_INDEX_KW = 1, OD_POOL_INDEX_SH = 2, OD_POOL_INDEX_SW = 3, OD_POOL_INDEX_DH = 4, OD_POOL_INDEX_DW = 5, OD_POOL_INDEX_WIDTH = 6, OD_POOL_INDEX_PLANE = 7, OD_POOL_INDEX_ROW_STEP = 8, OD_POOL_INDEX_COLUMN_STEP = 9 };
-static const od_kernel_spec od_pool_index_spec = {"od::pool_index@1", 0x3A54F318u, od_pool_index_dims, 3, 0, 0, od_pool_index_operands, 3, 0, 0, od_pool_index_scalars, 10, od_pool_index_cost, 71, 0, 0, 0, od_pool_index_constants, 8, 71, 128, 1280, OD_PRINT_NO};
-static const od_axis_spec od_position_index[] = {{"j", 0}, {"n", 255}};
-static const od_axis_spec od_position_bound[] = {{"n", 255}};
-static const od_axis_spec od_position_factor[] = {{"n", 255}};
-static const od_axis_spec od_position_out[] = {{"j", 0}};
-static const od_operand_spec od_position_operands[] = {
-    {"index", 41, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_position_index, 2},
-    {"bound", 52, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_position_bound, 1},
-    {"factor", 58, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_position_factor, 1},
-    {"out", 64, 128u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_position_out, 1},
-};
-/* call_cycles + count(index, *n) * row_cycles + max(max(read(index), 0), count(index, *n) * (ceil(tile(j) / index's lanes) * index's convert_cycles + ceil(tile(j) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(tile(j) / out's lanes) * (out's compare_cycles + out's op_cycles + out's mul_cycles)))
- * read(index): count(index, *n) * max(min(tile(j), ceil(tile(j) * max(stride(index, j), stride(index, j) != 0) * bytes(index) / vector_bytes)), 1) * ((stride(index, j) != 0) * (stride(index, j) != 1) * gather_cycles + (1 - (stride(index, j) != 0) * (stride(index, j) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_position_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_STRIDE,0,0,0,0}, {OD_OP_STRIDE,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STRIDE,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_DEVICE,7,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,3,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,3,255,0},
-    {OD_OP_DEVICE_BY_DTYPE,11,3,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,3,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_pool_index_spec = {"od::pool_index@1", 0x3A54F318u, od_pool_index_dims, 3, 0, 0, od_pool_index_operands, 3, 0, 0, od_pool_index_scalars, 10, od_pool_index_cost, 71, 0,
+    0, 0, od_pool_index_constants, 8, 71, 128, 1280, OD_PRINT_NO};
+static const od_axis_spec od_position_axes[] = {{"j", 0}, {"n", 255}, {"n", 255}, {"n", 255}, {"j", 0}};
+static const od_operand_spec od_position_operands[] = {{"index", 41, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_position_axes + 0, 2},
+    {"bound", 52, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_position_axes + 2, 1},
+    {"factor", 58, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_position_axes + 3, 1},
+    {"out", 64, 128u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_position_axes + 4, 1}};
+static const od_step od_position_cost[] = {OD_DEVICE(0), OD_COUNT(0,1), OD_DEVICE(1), OD_MUL, OD_ADD, OD_COUNT(0,1), OD_TILE(0), OD_TILE(0), OD_STRIDE(0,0), OD_STRIDE(0,0), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(0), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(0), OD_STRIDE(0,0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(1),
+    OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(1), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV, OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(0), OD_MAX, OD_COUNT(0,1), OD_TILE(0), OD_DEVICE_BY_DTYPE(5,0,255),
+    OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_TILE(0), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_DEVICE(8), OD_DEVICE(9), OD_ADD, OD_MUL, OD_ADD, OD_TILE(0), OD_DEVICE_BY_DTYPE(5,3,255),
+    OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(10,3,255), OD_DEVICE_BY_DTYPE(11,3,255), OD_ADD, OD_DEVICE_BY_DTYPE(12,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_position_dims[] = {"j"};
-static const char* const od_position_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "compare_cycles", "op_cycles", "mul_cycles"};
-enum { OD_POSITION_J = 0 };
-enum { OD_POSITION_INDEX = 0, OD_POSITION_BOUND = 1, OD_POSITION_FACTOR = 2, OD_POSITION_OUT = 3 };
-static const od_kernel_spec od_position_spec = {"od::position@1", 0x68207DFBu, od_position_dims, 1, 0, 0, od_position_operands, 4, 0, 0, 0, 0, od_position_cost, 73, 0, 0, 0, od_position_constants, 13, 65, 128, 768, OD_PRINT_NO};
-static const od_axis_spec od_quantisation_x[] = {{"n", 255}};
-static const od_axis_spec od_quantisation_out[] = {{"j", 0}};
-static const od_operand_spec od_quantisation_operands[] = {
-    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_quantisation_x, 1},
-    {"out", 47, 17u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_quantisation_out, 1},
-};
-/* call_cycles + row_cycles + max(max(ceil(count(x, *n) * bytes(x) / vector_bytes), 0), ceil(count(x, *n) / x's lanes) * 2 * x's compare_cycles) + 2 * halvings(min(count(x, *n), x's lanes)) * (x's move_cycles + x's compare_cycles) + 2 * x's compare_cycles + x's op_cycles + x's div_cycles + x's compare_cycles + zero point * (x's div_cycles + x's op_cycles + 2 * x's compare_cycles + i32_convert_cycles + f32_convert_cycles + i32_convert_cycles) + ceil(tile(j) * bytes(out) / vector_bytes)
- * zero point: bytes(out) != 4
- */
-static const od_step od_quantisation_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_COUNT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_COUNT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_position_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles",
+    "i32_op_cycles", "compare_cycles", "op_cycles", "mul_cycles"};
+static const od_kernel_spec od_position_spec = {"od::position@1", 0x68207DFBu, od_position_dims, 1, 0, 0, od_position_operands, 4, 0, 0, 0, 0, od_position_cost, 73, 0, 0, 0, od_position_constants,
+    13, 65, 128, 768, OD_PRINT_NO};
+static const od_axis_spec od_quantisation_axes[] = {{"n", 255}, {"j", 0}};
+static const od_operand_spec od_quantisation_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_quantisation_axes + 0, 1},
+    {"out", 47, 17u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_quantisation_axes + 1, 1}};
+static const od_step od_quantisation_cost[] = {OD_DEVICE(0), OD_DEVICE(1), OD_ADD, OD_COUNT(0,0), OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_NUMBER(0), OD_MAX, OD_COUNT(0,0),
+    OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_NUMBER(2), OD_MUL, OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_MAX, OD_NUMBER(2), OD_COUNT(0,0), OD_DEVICE_BY_DTYPE(3,0,255), OD_MIN, OD_HALVINGS,
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_KEEP(0), OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255),
+    OD_ADD, OD_DEVICE_BY_DTYPE(7,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_BYTES(1), OD_NUMBER(4), OD_DIFFERS, OD_DEVICE_BY_DTYPE(7,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD,
+    OD_KEPT(0), OD_ADD, OD_DEVICE(8), OD_DEVICE(9), OD_ADD, OD_ADD, OD_DEVICE(8), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_TILE(0), OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_ADD};
 static const char* const od_quantisation_dims[] = {"j"};
-static const char* const od_quantisation_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "compare_cycles", "move_cycles", "op_cycles", "div_cycles", "i32_convert_cycles", "f32_convert_cycles"};
-enum { OD_QUANTISATION_J = 0 };
-enum { OD_QUANTISATION_X = 0, OD_QUANTISATION_OUT = 1 };
-static const od_kernel_spec od_quantisation_spec = {"od::quantisation@1", 0x83C59559u, od_quantisation_dims, 1, 0, 0, od_quantisation_operands, 2, 0, 0, 0, 0, od_quantisation_cost, 66, 0, 0, 0, od_quantisation_constants, 10, 48, 128, 1280, OD_PRINT_NO};
-static const od_axis_spec od_quantise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_quantise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_quantise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_quantise_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_quantise_operands[] = {
-    {"x0", 40, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_quantise_x0, 5},
-    {"x1", 66, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_quantise_x1, 5},
-    {"x2", 92, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_quantise_x2, 5},
-    {"out", 118, 120u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_quantise_out, 5},
-};
-static const od_scalar_spec od_quantise_scalars[] = {
-    {"precision", 119, OD_SCALAR_U32, 0, 2, 0, 3, 0},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1) + present(x2) * read(x2), rows * ceil(run * bytes(out) / vector_bytes)), rows * ((bytes(x0) != 4) * (step(x0) != 0) * ceil(run / x0's lanes) * x0's convert_cycles + (bytes(x1) != 4) * (step(x1) != 0) * ceil(run / x1's lanes) * x1's convert_cycles + present(x2) * (bytes(x2) != 4) * (step(x2) != 0) * ceil(run / x2's lanes) * x2's convert_cycles + ceil(run / i32_lanes) * (f32_div_cycles + i32_convert_cycles + f32_convert_cycles + present(x2) * i32_op_cycles + i32_convert_cycles + (1 + (bytes(x0) != 2) + (bytes(x1) != 2) * (step(x1) != 0)) * ((precision != 0) * 2 * bf16_convert_cycles + (max(precision, 1) != 1) * (2 * f16_convert_cycles - 2 * bf16_convert_cycles)))))
- * rows: elements / run
- * run: min(min(min(run(out), run(x0)), run(x1)), run(x2))
- * read(x2): rows * max(min(run, ceil(run * max(step(x2), step(x2) != 0) * bytes(x2) / vector_bytes)), 1) * ((step(x2) != 0) * (step(x2) != 1) * gather_cycles + (1 - (step(x2) != 0) * (step(x2) != 1)) * 1 / loads_per_cycle)
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_quantise_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,3,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_RUN,2,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,3,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,7,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_STEP,2,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,1,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0},
-    {OD_OP_BYTES,2,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,2,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,2,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0},
-    {OD_OP_DEVICE,9,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_DEVICE,11,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_BYTES,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEPT,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,12,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,13,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-static const char* const od_quantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "f32_div_cycles", "i32_convert_cycles", "f32_convert_cycles", "i32_op_cycles", "bf16_convert_cycles", "f16_convert_cycles"};
-enum { OD_QUANTISE_X0 = 0, OD_QUANTISE_X1 = 1, OD_QUANTISE_X2 = 2, OD_QUANTISE_OUT = 3 };
-enum { OD_QUANTISE_PRECISION = 0 };
-static const od_kernel_spec od_quantise_spec = {"od::quantise@1", 0x35B3CA45u, 0, 0, 0, 0, od_quantise_operands, 4, 0, 0, od_quantise_scalars, 1, od_quantise_cost, 233, 0, 0, 0, od_quantise_constants, 14, 120, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_recurrent_h[] = {{"b", 1}, {"k", 254}};
-static const od_axis_spec od_recurrent_r[] = {{"k", 254}, {"gates", 255}, {"n", 2}};
-static const od_axis_spec od_recurrent_x[] = {{"b", 1}, {"gates", 255}, {"n", 2}};
-static const od_axis_spec od_recurrent_prev[] = {{"kept", 255}, {"b", 1}, {"n", 2}};
-static const od_axis_spec od_recurrent_more[] = {{"rows", 255}, {"n", 2}};
-static const od_axis_spec od_recurrent_out[] = {{"part", 0}, {"b", 1}, {"n", 2}};
-static const od_operand_spec od_recurrent_operands[] = {
-    {"h", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_recurrent_h, 2},
-    {"r", 54, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_recurrent_r, 3},
-    {"x", 70, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_recurrent_x, 3},
-    {"prev", 86, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_recurrent_prev, 3},
-    {"more", 102, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_recurrent_more, 2},
-    {"out", 113, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_recurrent_out, 3},
-};
-static const od_scalar_spec od_recurrent_scalars[] = {
-    {"cell", 114, OD_SCALAR_FUNCTION, 0, 5, od_recurrent_cell, 5, 0},
-    {"f", 115, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
-    {"f_alpha", 116, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"f_beta", 117, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"g", 118, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
-    {"g_alpha", 119, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"g_beta", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"h_act", 121, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
-    {"h_alpha", 122, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"h_beta", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
-    {"clip", 124, OD_SCALAR_F32, 0, INFINITY, 0, 5, 0},
-};
-/* pack(h) + pack(r) + products + accumulators + last step
- * last step: last * (tile(b) * row_cycles + vectors * (count(r, *gates) * (out's op_cycles + (clip != 0) * 2 * out's compare_cycles) + (count(r, *gates) - 1) * work(f, out) + work(g, out) + work(h_act, out) + work(cell, out) + present(more) * count(more, *rows) * (out's mul_cycles + out's op_cycles)))
- * accumulators: kept * (h's sum_bytes / 4 * (h's and its sums' product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and its sums' output_cycles) + last * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)) + (1 - kept) * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)
- * products: ceil(tile(b) / h's native_m) * h's native_m * ceil(k / h's native_k) * h's native_k * ceil(columns / h's native_n) * h's native_n / h's and r's macs_per_cycle
- * pack(h): tile(b) * k / run(h) * ceil(run(h) / h's lanes) * h's pack_cycles + (max(step(h), 1) != 1) * ceil(tile(b) * k * bytes(h) / vector_bytes) * gather_cycles
- * pack(r): k * columns / run(r) * ceil(run(r) / r's lanes) * r's pack_cycles + (max(step(r), 1) != 1) * ceil(k * columns * bytes(r) / vector_bytes) * gather_cycles
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- * vectors: tile(b) * ceil(tile(n) / out's lanes)
- * columns: count(r, *gates) * tile(n)
- */
-static const od_step od_recurrent_cost[] = {
-    {OD_OP_TILE,1,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,0,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,1,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_BYTES,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,7,0,1,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_BYTES,5,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,5,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE_BY_SUMS,9,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE_BY_SUMS,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,9,0,5,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,5,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_DEVICE,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,0,5,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,5,255,0}, {OD_OP_SCALAR,10,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,13,5,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SUB,0,0,0,0}, {OD_OP_WORK,1,5,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_WORK,4,5,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_WORK,7,5,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_WORK,0,5,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,4,0,0,0},
-    {OD_OP_COUNT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,14,5,255,0}, {OD_OP_DEVICE_BY_DTYPE,12,5,255,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* 4 * tile(b) * tile(n) * count(r, *gates) + parts(h) + parts(r)
- * parts(r): (r's pack_cycles != 0) * k_tile * tile(n) * count(r, *gates) * r's part_bytes
- * parts(h): (h's pack_cycles != 0) * tile(b) * k_tile * h's part_bytes
- */
-static const od_step od_recurrent_scratch[] = {
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_TILE,1,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_K_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,15,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_K_TILE,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,1,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,15,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_quantisation_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "compare_cycles", "move_cycles", "op_cycles", "div_cycles", "i32_convert_cycles",
+    "f32_convert_cycles"};
+static const od_kernel_spec od_quantisation_spec = {"od::quantisation@1", 0x83C59559u, od_quantisation_dims, 1, 0, 0, od_quantisation_operands, 2, 0, 0, 0, 0, od_quantisation_cost, 66, 0, 0, 0,
+    od_quantisation_constants, 10, 48, 128, 1280, OD_PRINT_NO};
+static const od_axis_spec od_quantise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_quantise_operands[] = {{"x0", 40, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_quantise_axes + 0, 5},
+    {"x1", 66, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_quantise_axes + 5, 5},
+    {"x2", 92, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_quantise_axes + 10, 5},
+    {"out", 118, 120u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_quantise_axes + 15, 5}};
+static const od_scalar_spec od_quantise_scalars[] = {{"precision", 119, OD_SCALAR_U32, 0, 2, 0, 3, 0}};
+static const od_step od_quantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_RUN(2), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL,
+    OD_ADD, OD_NUMBER(0), OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV,
+    OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1),
+    OD_DEVICE(4), OD_DIV, OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX,
+    OD_MUL, OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(2), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(7), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(7), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(8),
+    OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
+    OD_MAX, OD_KEPT(1), OD_BYTES(0), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(2), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_BYTES(1),
+    OD_NUMBER(4), OD_DIFFERS, OD_KEPT(5), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD, OD_PRESENT(2), OD_BYTES(2),
+    OD_NUMBER(4), OD_DIFFERS, OD_KEPT(7), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(7),
+    OD_DIV, OD_CEIL, OD_DEVICE(8), OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_ADD, OD_PRESENT(2), OD_DEVICE(11), OD_MUL, OD_ADD, OD_DEVICE(9), OD_ADD, OD_NUMBER(1), OD_BYTES(0), OD_NUMBER(2),
+    OD_DIFFERS, OD_ADD, OD_BYTES(1), OD_NUMBER(2), OD_DIFFERS, OD_KEPT(5), OD_MUL, OD_ADD, OD_SCALAR(0), OD_NUMBER(0), OD_DIFFERS, OD_NUMBER(2), OD_DEVICE(12), OD_MUL, OD_KEEP(9), OD_MUL,
+    OD_SCALAR(0), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_NUMBER(2), OD_DEVICE(13), OD_MUL, OD_KEPT(9), OD_SUB, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
+static const char* const od_quantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "f32_div_cycles",
+    "i32_convert_cycles", "f32_convert_cycles", "i32_op_cycles", "bf16_convert_cycles", "f16_convert_cycles"};
+static const od_kernel_spec od_quantise_spec = {"od::quantise@1", 0x35B3CA45u, 0, 0, 0, 0, od_quantise_operands, 4, 0, 0, od_quantise_scalars, 1, od_quantise_cost, 233, 0, 0, 0,
+    od_quantise_constants, 14, 120, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_recurrent_axes[] = {{"b", 1}, {"k", 254}, {"k", 254}, {"gates", 255}, {"n", 2}, {"b", 1}, {"gates", 255}, {"n", 2}, {"kept", 255}, {"b", 1}, {"n", 2}, {"rows", 255},
+    {"n", 2}, {"part", 0}, {"b", 1}, {"n", 2}};
+static const od_operand_spec od_recurrent_operands[] = {{"h", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_recurrent_axes + 0, 2},
+    {"r", 54, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_recurrent_axes + 2, 3},
+    {"x", 70, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_recurrent_axes + 5, 3},
+    {"prev", 86, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_recurrent_axes + 8, 3},
+    {"more", 102, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_recurrent_axes + 11, 2},
+    {"out", 113, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_recurrent_axes + 13, 3}};
+static const od_scalar_spec od_recurrent_scalars[] = {{"cell", 114, OD_SCALAR_FUNCTION, 0, 5, od_recurrent_cell, 5, 0}, {"f", 115, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
+    {"f_alpha", 116, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"f_beta", 117, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"g", 118, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
+    {"g_alpha", 119, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"g_beta", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"h_act", 121, OD_SCALAR_FUNCTION, 0, 46, od_activation, 5, 0},
+    {"h_alpha", 122, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"h_beta", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0}, {"clip", 124, OD_SCALAR_F32, 0, INFINITY, 0, 5, 0}};
+static const od_step od_recurrent_cost[] = {OD_TILE(1), OD_K, OD_MUL, OD_KEEP(0), OD_RUN(0), OD_DIV, OD_RUN(0), OD_DEVICE_BY_DTYPE(0,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255),
+    OD_MUL, OD_STEP(0), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEPT(0), OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(3), OD_MUL, OD_ADD, OD_K, OD_COUNT(1,1),
+    OD_TILE(2), OD_MUL, OD_KEEP(1), OD_MUL, OD_KEEP(2), OD_RUN(1), OD_DIV, OD_RUN(1), OD_DEVICE_BY_DTYPE(0,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(1,1,255), OD_MUL, OD_STEP(1),
+    OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEPT(2), OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(3), OD_MUL, OD_ADD, OD_ADD, OD_TILE(1),
+    OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_KEEP(3), OD_K, OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(5,0,255), OD_MUL, OD_MUL,
+    OD_KEPT(1), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEEP(4), OD_MUL, OD_DEVICE_BY_DTYPE(7,0,1), OD_DIV, OD_ADD, OD_BYTES(5), OD_NUMBER(4),
+    OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(8,0,255), OD_NUMBER(4), OD_DIV, OD_DEVICE_BY_SUMS(9,0), OD_KEPT(3), OD_KEPT(4),
+    OD_MUL, OD_KEEP(6), OD_DEVICE_BY_SUMS(10,0), OD_MUL, OD_ADD, OD_MUL, OD_LAST, OD_DEVICE_BY_DTYPE(9,0,5), OD_KEPT(6), OD_DEVICE_BY_DTYPE(10,0,5), OD_MUL, OD_ADD, OD_KEEP(7), OD_MUL, OD_ADD,
+    OD_MUL, OD_NUMBER(1), OD_KEPT(5), OD_SUB, OD_KEPT(7), OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_TILE(1), OD_DEVICE(11), OD_MUL, OD_TILE(1), OD_TILE(2), OD_DEVICE_BY_DTYPE(0,5,255), OD_DIV, OD_CEIL,
+    OD_MUL, OD_COUNT(1,1), OD_DEVICE_BY_DTYPE(12,5,255), OD_SCALAR(10), OD_NUMBER(0), OD_DIFFERS, OD_NUMBER(2), OD_MUL, OD_DEVICE_BY_DTYPE(13,5,255), OD_MUL, OD_ADD, OD_MUL, OD_COUNT(1,1),
+    OD_NUMBER(1), OD_SUB, OD_WORK(1,5), OD_MUL, OD_WORK(4,5), OD_ADD, OD_WORK(7,5), OD_ADD, OD_ADD, OD_WORK(0,5), OD_ADD, OD_PRESENT(4), OD_COUNT(4,0), OD_MUL, OD_DEVICE_BY_DTYPE(14,5,255),
+    OD_DEVICE_BY_DTYPE(12,5,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_recurrent_scratch[] = {OD_NUMBER(4), OD_TILE(1), OD_TILE(2), OD_MUL, OD_COUNT(1,1), OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(1),
+    OD_K_TILE, OD_MUL, OD_DEVICE_BY_DTYPE(15,0,255), OD_MUL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(1,1,255), OD_NUMBER(0), OD_DIFFERS, OD_K_TILE, OD_TILE(2), OD_MUL, OD_COUNT(1,1), OD_MUL,
+    OD_DEVICE_BY_DTYPE(15,1,255), OD_MUL, OD_MUL, OD_ADD};
 static const char* const od_recurrent_dims[] = {"part", "b", "n"};
-static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
-enum { OD_RECURRENT_PART = 0, OD_RECURRENT_B = 1, OD_RECURRENT_N = 2 };
-enum { OD_RECURRENT_H = 0, OD_RECURRENT_R = 1, OD_RECURRENT_X = 2, OD_RECURRENT_PREV = 3, OD_RECURRENT_MORE = 4, OD_RECURRENT_OUT = 5 };
-enum { OD_RECURRENT_CELL = 0, OD_RECURRENT_F = 1, OD_RECURRENT_F_ALPHA = 2, OD_RECURRENT_F_BETA = 3, OD_RECURRENT_G = 4, OD_RECURRENT_G_ALPHA = 5, OD_RECURRENT_G_BETA = 6, OD_RECURRENT_H_ACT = 7, OD_RECURRENT_H_ALPHA = 8, OD_RECURRENT_H_BETA = 9, OD_RECURRENT_CLIP = 10 };
-static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0xDE5D7DA0u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 169, od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO};
-static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
-static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
-static const od_operand_spec od_reduce_operands[] = {
-    {"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_reduce_x, 3},
-    {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_reduce_out, 2},
-};
-static const uint32_t od_reduce_types[] = {
-    7u, 7u,
-    760u, 760u,
-    256u, 256u,
-};
-static const od_scalar_spec od_reduce_scalars[] = {
-    {"mode", 59, OD_SCALAR_FUNCTION, 0, 6, od_reduce_mode, 0, 0},
-    {"act", 60, OD_SCALAR_FUNCTION, 0, 46, od_activation, 1, 0},
-    {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-    {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
-};
-/* call_cycles + lines * row_cycles + max(max(loads, 0), lines * line * work(mode, x)) + across + partial + last step
- * last step: last * ceil(tile(r) * tile(i) / out's lanes) * (finish(mode, out) + work(act, out))
- * partial: kept * (2 * tile(r) * ceil(4 * tile(i) / vector_bytes) + last * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes)) + (1 - kept) * 2 * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes)
- * across: (1 - sideways) * lines * halvings(min(k, x's lanes)) * (x's move_cycles + work(mode, x))
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- * lines: tile(r) * (sideways * ceil(tile(i) / x's lanes) + (1 - sideways) * columns)
- * loads: (columns != 1) * (stride(x, i) != 1) * read(x) + (1 - (columns != 1) * (stride(x, i) != 1)) * read(x)
- * sideways: (columns != 1) * (1 - (stride(x, i) != 1))
- * line: sideways * k + (1 - sideways) * ceil(k / x's lanes)
- * read(x): lines * max(min(k, ceil(k * max(stride(x, k), stride(x, k) != 0) * bytes(x) / vector_bytes)), 1) * ((stride(x, k) != 0) * (stride(x, k) != 1) * gather_cycles + (1 - (stride(x, k) != 0) * (stride(x, k) != 1)) * 1 / loads_per_cycle)
- * columns: (stride(x, i) != 0) * tile(i) + (1 - (stride(x, i) != 0)) * 1
- */
-static const od_step od_reduce_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_STRIDE,0,2,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_STRIDE,0,2,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,4,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,7,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_STRIDE,0,1,0,0}, {OD_OP_STRIDE,0,1,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,8,0,0,0}, {OD_OP_STRIDE,0,1,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,9,0,0,0},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DEVICE,5,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,11,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,12,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,12,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_KEPT,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_WORK,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_K,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0},
-    {OD_OP_WORK,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_NUMBER,0,0,0,4},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,13,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,14,0,0,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_LAST,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,15,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_KEPT,13,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_KEPT,15,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_LAST,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,1,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_FINISH,0,1,0,0}, {OD_OP_WORK,1,1,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0},
-};
-/* kept * 4 * tile(r) * tile(i)
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
- */
-static const od_step od_reduce_scratch[] = {
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-};
+static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes",
+    "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
+static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0xDE5D7DA0u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 169,
+    od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO};
+static const od_axis_spec od_reduce_axes[] = {{"r", 0}, {"k", 254}, {"i", 1}, {"r", 0}, {"i", 1}};
+static const od_operand_spec od_reduce_operands[] = {{"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_reduce_axes + 0, 3},
+    {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_reduce_axes + 3, 2}};
+static const uint32_t od_reduce_types[] = {7u, 7u, 760u, 760u, 256u, 256u};
+static const od_scalar_spec od_reduce_scalars[] = {{"mode", 59, OD_SCALAR_FUNCTION, 0, 6, od_reduce_mode, 0, 0}, {"act", 60, OD_SCALAR_FUNCTION, 0, 46, od_activation, 1, 0},
+    {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}, {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}};
+static const od_step od_reduce_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_STRIDE(0,2), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_NUMBER(1), OD_MUL,
+    OD_ADD, OD_KEEP(1), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(2), OD_NUMBER(1), OD_STRIDE(0,2), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(3), OD_SUB, OD_MUL, OD_KEEP(4), OD_TILE(1), OD_DEVICE_BY_DTYPE(1,0,255),
+    OD_DIV, OD_CEIL, OD_MUL, OD_NUMBER(1), OD_KEPT(4), OD_SUB, OD_KEEP(5), OD_KEPT(1), OD_MUL, OD_ADD, OD_MUL, OD_KEEP(6), OD_DEVICE(2), OD_MUL, OD_ADD, OD_KEPT(2), OD_KEPT(3), OD_MUL, OD_KEEP(7),
+    OD_KEPT(6), OD_K, OD_K, OD_STRIDE(0,1), OD_STRIDE(0,1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(8), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX,
+    OD_MUL, OD_KEPT(8), OD_STRIDE(0,1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(9), OD_DEVICE(4), OD_MUL, OD_NUMBER(1), OD_KEPT(9), OD_SUB, OD_NUMBER(1), OD_DEVICE(5), OD_DIV, OD_KEEP(10), OD_MUL,
+    OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(7), OD_SUB, OD_TILE(0), OD_KEPT(1), OD_MUL, OD_K, OD_MUL, OD_RUN(0), OD_DIV, OD_RUN(0), OD_RUN(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(11), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(11), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(12),
+    OD_DEVICE(4), OD_MUL, OD_NUMBER(1), OD_KEPT(12), OD_SUB, OD_KEPT(10), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_NUMBER(0), OD_MAX, OD_KEPT(6), OD_KEPT(4), OD_K, OD_MUL, OD_KEPT(5), OD_K,
+    OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL, OD_WORK(0,0), OD_MUL, OD_MAX, OD_ADD, OD_KEPT(5), OD_KEPT(6), OD_MUL, OD_K, OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN,
+    OD_HALVINGS, OD_DEVICE_BY_DTYPE(6,0,255), OD_WORK(0,0), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_BYTES(1), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL,
+    OD_KEEP(13), OD_NUMBER(2), OD_TILE(0), OD_MUL, OD_KEEP(14), OD_NUMBER(4), OD_TILE(1), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_LAST, OD_TILE(0), OD_MUL, OD_TILE(1), OD_BYTES(1), OD_MUL,
+    OD_DEVICE(3), OD_DIV, OD_CEIL, OD_KEEP(15), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(13), OD_SUB, OD_KEPT(14), OD_KEPT(15), OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_TILE(0), OD_TILE(1),
+    OD_MUL, OD_DEVICE_BY_DTYPE(1,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_FINISH(0,1), OD_WORK(1,1), OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_reduce_scratch[] = {OD_BYTES(1), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_NUMBER(4), OD_TILE(0), OD_TILE(1), OD_MUL,
+    OD_MUL, OD_MUL};
 static const char* const od_reduce_dims[] = {"r", "i"};
 static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "move_cycles"};
-enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
-enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
-enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xEBCBE122u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 217, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO};
-static const od_axis_spec od_resample_x[] = {{"o", 0}, {"j", 1}, {"i", 2}};
-static const od_axis_spec od_resample_index[] = {{"j", 1}, {"taps", 255}};
-static const od_axis_spec od_resample_weight[] = {{"j", 1}, {"taps", 255}};
-static const od_axis_spec od_resample_out[] = {{"o", 0}, {"j", 1}, {"i", 2}};
-static const od_operand_spec od_resample_operands[] = {
-    {"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_resample_x, 3},
-    {"index", 59, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_resample_index, 2},
-    {"weight", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_resample_weight, 2},
-    {"out", 81, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_resample_out, 3},
-};
-static const uint32_t od_resample_types[] = {
-    1u, 128u, 1u, 1u,
-    384u, 128u, 0u, 384u,
-};
-static const od_scalar_spec od_resample_scalars[] = {
-    {"outside", 82, OD_SCALAR_U32, 0, 4294967295.0, 0, 3, 0},
-};
-/* call_cycles + rows
- * rows: sideways * tile(o) * tile(j) * (row_cycles + count(index, *taps) * (1 + present(weight)) + ceil(tile(i) / out's lanes) * (1 + count(index, *taps) * max(1 / loads_per_cycle, product))) + (1 - sideways) * tile(o) * (row_cycles + ceil(tile(j) / out's lanes) + count(index, *taps) * (min(tile(j), ceil(count(x, j) * bytes(x) / vector_bytes) + ceil(tile(j) / out's lanes)) * gather_cycles + ceil(tile(j) / out's lanes) * ((1 + present(weight)) * 1 / loads_per_cycle + product)))
- * sideways: tile(i) != 1
- * product: present(weight) * (out's mul_cycles + out's op_cycles)
- */
-static const od_step od_resample_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,2,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,3,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,3,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,3,255,0}, {OD_OP_DEVICE_BY_DTYPE,5,3,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_TILE,0,0,0,0},
-    {OD_OP_DEVICE,1,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,3,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,4,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,4,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xEBCBE122u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 217,
+    od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO};
+static const od_axis_spec od_resample_axes[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"j", 1}, {"taps", 255}, {"j", 1}, {"taps", 255}, {"o", 0}, {"j", 1}, {"i", 2}};
+static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_resample_axes + 0, 3},
+    {"index", 59, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_resample_axes + 3, 2},
+    {"weight", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_resample_axes + 5, 2},
+    {"out", 81, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_resample_axes + 7, 3}};
+static const uint32_t od_resample_types[] = {1u, 128u, 1u, 1u, 384u, 128u, 0u, 384u};
+static const od_scalar_spec od_resample_scalars[] = {{"outside", 82, OD_SCALAR_U32, 0, 4294967295.0, 0, 3, 0}};
+static const od_step od_resample_cost[] = {OD_DEVICE(0), OD_TILE(2), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_DEVICE(1), OD_COUNT(1,1), OD_NUMBER(1), OD_PRESENT(2),
+    OD_ADD, OD_KEEP(1), OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(2,3,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1), OD_DEVICE(3), OD_DIV, OD_KEEP(2), OD_PRESENT(2),
+    OD_DEVICE_BY_DTYPE(4,3,255), OD_DEVICE_BY_DTYPE(5,3,255), OD_ADD, OD_MUL, OD_KEEP(3), OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_TILE(0),
+    OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(2,3,255), OD_DIV, OD_CEIL, OD_KEEP(4), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL, OD_DEVICE(6), OD_DIV, OD_CEIL,
+    OD_KEPT(4), OD_ADD, OD_MIN, OD_DEVICE(7), OD_MUL, OD_KEPT(4), OD_KEPT(1), OD_KEPT(2), OD_MUL, OD_KEPT(3), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD};
 static const char* const od_resample_dims[] = {"o", "j", "i"};
 static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "lanes", "loads_per_cycle", "mul_cycles", "op_cycles", "vector_bytes", "gather_cycles"};
-enum { OD_RESAMPLE_O = 0, OD_RESAMPLE_J = 1, OD_RESAMPLE_I = 2 };
-enum { OD_RESAMPLE_X = 0, OD_RESAMPLE_INDEX = 1, OD_RESAMPLE_WEIGHT = 2, OD_RESAMPLE_OUT = 3 };
-enum { OD_RESAMPLE_OUTSIDE = 0 };
-static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 77, 0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO};
-static const od_axis_spec od_rotate_x[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
-static const od_axis_spec od_rotate_cos[] = {{"batch", 0}, {"place", 2}, {"half", 255}};
-static const od_axis_spec od_rotate_sin[] = {{"batch", 0}, {"place", 2}, {"half", 255}};
-static const od_axis_spec od_rotate_out[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
-static const od_operand_spec od_rotate_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_x, 4},
-    {"cos", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_rotate_cos, 3},
-    {"sin", 80, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_rotate_sin, 3},
-    {"out", 96, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_rotate_out, 4},
-};
-static const od_scalar_spec od_rotate_scalars[] = {
-    {"interleaved", 97, OD_SCALAR_U32, 0, 1, 0, 3, 0},
-};
-/* call_cycles + rows * (1 + (rest != 0)) * row_cycles + max(max(read(x) + read(cos) + read(sin) + rows * ceil(rest * bytes(x) / vector_bytes) / loads_per_cycle, rows * ceil(count(x, *size) * bytes(out) / vector_bytes)), rows * (ceil(count(cos, *half) / x's lanes) * (4 * x's mul_cycles + 2 * x's op_cycles) + (max(1 + interleaved, 1) != 1) * 2 * ceil(count(cos, *half) / x's lanes) * x's move_cycles))
- * rows: tile(batch) * tile(head) * tile(place)
- * read(sin): rows * max(min(count(cos, *half), ceil(count(cos, *half) * max(step(sin), step(sin) != 0) * bytes(sin) / vector_bytes)), 1) * ((step(sin) != 0) * (step(sin) != 1) * gather_cycles + (1 - (step(sin) != 0) * (step(sin) != 1)) * 1 / loads_per_cycle)
- * rest: count(x, *size) - 2 * count(cos, *half)
- * read(x): 2 * rows * max(min(count(cos, *half), ceil(count(cos, *half) * max(1 + interleaved, 1 + interleaved != 0) * bytes(x) / vector_bytes)), 1) * ((1 + interleaved != 0) * (1 + interleaved != 1) * gather_cycles + (1 - (1 + interleaved != 0) * (1 + interleaved != 1)) * 1 / loads_per_cycle)
- * read(cos): rows * max(min(count(cos, *half), ceil(count(cos, *half) * max(step(cos), step(cos) != 0) * bytes(cos) / vector_bytes)), 1) * ((step(cos) != 0) * (step(cos) != 1) * gather_cycles + (1 - (step(cos) != 0) * (step(cos) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_rotate_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_COUNT,0,3,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_KEEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_COUNT,1,2,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_DEVICE,3,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_KEEP,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_COUNT,1,2,0,0},
-    {OD_OP_STEP,1,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,6,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,7,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_COUNT,1,2,0,0},
-    {OD_OP_STEP,2,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,9,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_BYTES,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,0,3,0,0}, {OD_OP_BYTES,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,1,2,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,10,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,10,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 77,
+    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO};
+static const od_axis_spec od_rotate_axes[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}, {"batch", 0}, {"place", 2}, {"half", 255}, {"batch", 0}, {"place", 2}, {"half", 255},
+    {"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
+static const od_operand_spec od_rotate_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_axes + 0, 4},
+    {"cos", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_rotate_axes + 4, 3},
+    {"sin", 80, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_rotate_axes + 7, 3},
+    {"out", 96, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_rotate_axes + 10, 4}};
+static const od_scalar_spec od_rotate_scalars[] = {{"interleaved", 97, OD_SCALAR_U32, 0, 1, 0, 3, 0}};
+static const od_step od_rotate_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_TILE(2), OD_MUL, OD_KEEP(0), OD_NUMBER(1), OD_COUNT(0,3), OD_NUMBER(2), OD_COUNT(1,2), OD_MUL, OD_SUB,
+    OD_KEEP(1), OD_NUMBER(0), OD_DIFFERS, OD_ADD, OD_DEVICE(1), OD_MUL, OD_MUL, OD_ADD, OD_NUMBER(2), OD_KEPT(0), OD_MUL, OD_COUNT(1,2), OD_COUNT(1,2), OD_NUMBER(1), OD_SCALAR(0), OD_ADD,
+    OD_KEEP(2), OD_KEPT(2), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(3), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(3), OD_KEPT(2),
+    OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(4), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(4), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV, OD_KEEP(5), OD_MUL, OD_ADD, OD_MUL, OD_KEPT(0),
+    OD_COUNT(1,2), OD_COUNT(1,2), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(6), OD_MAX, OD_MUL, OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX,
+    OD_MUL, OD_KEPT(6), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(7), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(7), OD_SUB, OD_KEPT(5), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0),
+    OD_COUNT(1,2), OD_COUNT(1,2), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(8), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX,
+    OD_MUL, OD_KEPT(8), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(9), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(9), OD_SUB, OD_KEPT(5), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0),
+    OD_KEPT(1), OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(4), OD_DIV, OD_ADD, OD_KEPT(0), OD_COUNT(0,3), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
+    OD_MAX, OD_KEPT(0), OD_COUNT(1,2), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_KEEP(10), OD_NUMBER(4), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(7,0,255),
+    OD_MUL, OD_ADD, OD_MUL, OD_KEPT(2), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_NUMBER(2), OD_MUL, OD_KEPT(10), OD_MUL, OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX,
+    OD_ADD};
 static const char* const od_rotate_dims[] = {"batch", "head", "place"};
 static const char* const od_rotate_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
-enum { OD_ROTATE_BATCH = 0, OD_ROTATE_HEAD = 1, OD_ROTATE_PLACE = 2 };
-enum { OD_ROTATE_X = 0, OD_ROTATE_COS = 1, OD_ROTATE_SIN = 2, OD_ROTATE_OUT = 3 };
-enum { OD_ROTATE_INTERLEAVED = 0 };
-static const od_kernel_spec od_rotate_spec = {"od::rotate@1", 0x882F7C96u, od_rotate_dims, 3, 0, 0, od_rotate_operands, 4, 0, 0, od_rotate_scalars, 1, od_rotate_cost, 182, 0, 0, 0, od_rotate_constants, 9, 98, 128, 1024, OD_PRINT_NO};
-static const od_axis_spec od_scatter_x[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}};
-static const od_axis_spec od_scatter_index[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
-static const od_axis_spec od_scatter_updates[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
-static const od_axis_spec od_scatter_out[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}};
-static const od_operand_spec od_scatter_operands[] = {
-    {"x", 44, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_x, 4},
-    {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_scatter_index, 4},
-    {"updates", 86, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_updates, 4},
-    {"out", 107, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_out, 4},
-};
-static const od_scalar_spec od_scatter_scalars[] = {
-    {"mode", 108, OD_SCALAR_FUNCTION, 0, 4, od_scatter_mode, 3, 0},
-    {"extent", 109, OD_SCALAR_U32, 1, 4294967295.0, 0, 3, 0},
-    {"lenient", 110, OD_SCALAR_U32, 0, 1, 0, 3, 0},
-};
-/* call_cycles + row_cycles + copied + scanned + applied
- * applied: rows * (apart * tile(w) * (3 * gather_cycles + work(mode, out)) + (1 - apart) * (row_cycles + 2 * ceil(tile(w) * bytes(out) / vector_bytes) + ceil(tile(w) / out's lanes) * work(mode, out)))
- * scanned: ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / index's lanes) * index's convert_cycles + ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / i32_lanes) * i32_compare_cycles
- * rows: share * k * tile(o) * tile(i)
- * copied: (present(x) * elements / tile(w) * (row_cycles / tile(a) + ceil(tile(w) * bytes(out) / vector_bytes)) + (1 - present(x)) * (row_cycles + ceil(elements * bytes(out) / vector_bytes))) / steps
- * apart: (stride(index, w) != 0) * (tile(w) != 1)
- * share: tile(a) / extent
- */
-static const od_step od_scatter_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_TILE,3,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_BYTES,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_PRESENT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_BYTES,3,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_STEPS,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,1,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,2,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,3,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,1,255,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_SCALAR,1,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_STRIDE,1,3,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_NUMBER,0,0,0,3}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_WORK,0,3,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0},
-    {OD_OP_NUMBER,0,0,0,2}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,3,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_WORK,0,3,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_rotate_spec = {"od::rotate@1", 0x882F7C96u, od_rotate_dims, 3, 0, 0, od_rotate_operands, 4, 0, 0, od_rotate_scalars, 1, od_rotate_cost, 182, 0, 0, 0,
+    od_rotate_constants, 9, 98, 128, 1024, OD_PRINT_NO};
+static const od_axis_spec od_scatter_axes[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}, {"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"a", 1},
+    {"i", 2}, {"w", 3}};
+static const od_operand_spec od_scatter_operands[] = {{"x", 44, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_axes + 0, 4},
+    {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_scatter_axes + 4, 4},
+    {"updates", 86, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_axes + 8, 4},
+    {"out", 107, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_axes + 12, 4}};
+static const od_scalar_spec od_scatter_scalars[] = {{"mode", 108, OD_SCALAR_FUNCTION, 0, 4, od_scatter_mode, 3, 0}, {"extent", 109, OD_SCALAR_U32, 1, 4294967295.0, 0, 3, 0},
+    {"lenient", 110, OD_SCALAR_U32, 0, 1, 0, 3, 0}};
+static const od_step od_scatter_cost[] = {OD_DEVICE(0), OD_DEVICE(1), OD_ADD, OD_PRESENT(0), OD_ELEMENTS, OD_TILE(3), OD_DIV, OD_DEVICE(1), OD_TILE(1), OD_DIV, OD_TILE(3), OD_BYTES(3), OD_MUL,
+    OD_DEVICE(2), OD_DIV, OD_CEIL, OD_KEEP(0), OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_PRESENT(0), OD_SUB, OD_DEVICE(1), OD_ELEMENTS, OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_ADD,
+    OD_MUL, OD_ADD, OD_STEPS, OD_DIV, OD_ADD, OD_COUNT(1,0), OD_COUNT(1,1), OD_MUL, OD_COUNT(1,2), OD_MUL, OD_COUNT(1,3), OD_MUL, OD_KEEP(1), OD_DEVICE_BY_DTYPE(3,1,255), OD_DIV, OD_CEIL,
+    OD_DEVICE_BY_DTYPE(4,1,255), OD_MUL, OD_KEPT(1), OD_DEVICE(5), OD_DIV, OD_CEIL, OD_KEEP(2), OD_DEVICE(6), OD_DEVICE(7), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(2), OD_DEVICE(6), OD_MUL, OD_ADD, OD_ADD,
+    OD_TILE(1), OD_SCALAR(1), OD_DIV, OD_K, OD_MUL, OD_TILE(0), OD_MUL, OD_TILE(2), OD_MUL, OD_STRIDE(1,3), OD_NUMBER(0), OD_DIFFERS, OD_TILE(3), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3),
+    OD_TILE(3), OD_NUMBER(3), OD_DEVICE(8), OD_MUL, OD_WORK(0,3), OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_DEVICE(1), OD_NUMBER(2), OD_KEPT(0), OD_MUL, OD_ADD, OD_TILE(3),
+    OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_WORK(0,3), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_scatter_dims[] = {"o", "a", "i", "w"};
 static const char* const od_scatter_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles"};
-enum { OD_SCATTER_O = 0, OD_SCATTER_A = 1, OD_SCATTER_I = 2, OD_SCATTER_W = 3 };
-enum { OD_SCATTER_X = 0, OD_SCATTER_INDEX = 1, OD_SCATTER_UPDATES = 2, OD_SCATTER_OUT = 3 };
-enum { OD_SCATTER_MODE = 0, OD_SCATTER_EXTENT = 1, OD_SCATTER_LENIENT = 2 };
-static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x7F56E462u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 108, 0, 0, 0, od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO};
-static const od_axis_spec od_select_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_select_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_select_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_select_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_select_operands[] = {
-    {"x0", 40, 512u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_select_x0, 5},
-    {"x1", 66, 1360u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_select_x1, 5},
-    {"x2", 92, 1360u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_select_x2, 5},
-    {"out", 118, 1360u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_select_out, 5},
-};
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1) + present(x2) * read(x2), rows * ceil(run * bytes(out) / vector_bytes)), rows * (ceil(run / x0's lanes) * x0's move_cycles + ceil(run / out's lanes) * 2 * out's move_cycles))
- * rows: elements / run
- * run: min(min(min(run(out), run(x0)), run(x1)), run(x2))
- * read(x2): rows * max(min(run, ceil(run * max(step(x2), step(x2) != 0) * bytes(x2) / vector_bytes)), 1) * ((step(x2) != 0) * (step(x2) != 1) * gather_cycles + (1 - (step(x2) != 0) * (step(x2) != 1)) * 1 / loads_per_cycle)
- * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_select_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,3,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_RUN,1,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_RUN,2,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,3,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,1,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,1,0,0,0},
-    {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_STEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEEP,6,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_STEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
-    {OD_OP_KEEP,7,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_STEP,2,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,8,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,3,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,6,3,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x7F56E462u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 108, 0, 0, 0,
+    od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO};
+static const od_axis_spec od_select_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
+    {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_select_operands[] = {{"x0", 40, 512u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_select_axes + 0, 5},
+    {"x1", 66, 1360u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_select_axes + 5, 5},
+    {"x2", 92, 1360u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_select_axes + 10, 5},
+    {"out", 118, 1360u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_select_axes + 15, 5}};
+static const od_step od_select_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), OD_RUN(0), OD_MIN, OD_RUN(1), OD_MIN, OD_RUN(2), OD_MIN, OD_KEEP(0), OD_DIV, OD_KEEP(1), OD_DEVICE(1), OD_MUL, OD_ADD,
+    OD_NUMBER(0), OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL, OD_BYTES(0), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL,
+    OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4),
+    OD_DIV, OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX, OD_MUL,
+    OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(2), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS,
+    OD_KEEP(7), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(7), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(8),
+    OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
+    OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV, OD_CEIL, OD_NUMBER(2),
+    OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_select_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "move_cycles"};
-enum { OD_SELECT_X0 = 0, OD_SELECT_X1 = 1, OD_SELECT_X2 = 2, OD_SELECT_OUT = 3 };
-static const od_kernel_spec od_select_spec = {"od::select@1", 0xA440AC07u, 0, 0, 0, 0, od_select_operands, 4, 0, 0, 0, 0, od_select_cost, 158, 0, 0, 0, od_select_constants, 7, 119, 128, 1024, OD_PRINT_NO};
-static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_operand_spec od_softmax_operands[] = {
-    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_x, 3},
-    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_out, 3},
-};
-static const od_scalar_spec od_softmax_scalars[] = {
-    {"log", 59, OD_SCALAR_U32, 0, 1, 0, 1, 0},
-    {"length", 60, OD_SCALAR_U32, 0, 4294967295.0, 0, 1, 0},
-};
-/* call_cycles + lines * (3 * row_cycles + line * (x's compare_cycles + x's op_cycles + x's exp_cycles + x's sum_cycles + log * 2 * x's op_cycles + (1 - log) * x's mul_cycles) + log * x's log_cycles + (1 - log) * x's div_cycles + (1 - sideways) * (halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's compare_cycles) + halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's sum_cycles)))
- * lines: tile(o) * (sideways * ceil(tile(i) / x's lanes) + (1 - sideways) * 1)
- * sideways: tile(i) != 1
- * line: sideways * count(x, *length) + (1 - sideways) * ceil(count(x, *length) / x's lanes)
- */
-static const od_step od_softmax_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0},
-    {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,3}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
-    {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE_BY_DTYPE,4,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,2,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_SCALAR,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,9,0,255,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,1,0,255,0},
-    {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,10,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_select_spec = {"od::select@1", 0xA440AC07u, 0, 0, 0, 0, od_select_operands, 4, 0, 0, 0, 0, od_select_cost, 158, 0, 0, 0, od_select_constants, 7, 119, 128, 1024,
+    OD_PRINT_NO};
+static const od_axis_spec od_softmax_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
+static const od_operand_spec od_softmax_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_axes + 0, 3},
+    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_axes + 3, 3}};
+static const od_scalar_spec od_softmax_scalars[] = {{"log", 59, OD_SCALAR_U32, 0, 1, 0, 1, 0}, {"length", 60, OD_SCALAR_U32, 0, 4294967295.0, 0, 1, 0}};
+static const od_step od_softmax_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_NUMBER(1),
+    OD_KEPT(0), OD_SUB, OD_KEEP(1), OD_NUMBER(1), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(3), OD_DEVICE(2), OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_MUL, OD_KEPT(1), OD_COUNT(0,1),
+    OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(3,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255),
+    OD_ADD, OD_SCALAR(0), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_MUL, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_KEEP(2), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_ADD, OD_MUL,
+    OD_ADD, OD_SCALAR(0), OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_KEPT(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(1), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN,
+    OD_HALVINGS, OD_KEEP(3), OD_DEVICE_BY_DTYPE(10,0,255), OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(10,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_ADD,
+    OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_softmax_dims[] = {"o", "i"};
-static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "mul_cycles", "log_cycles", "div_cycles", "move_cycles"};
-enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
-enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
-enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 82, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_softmax_bytes_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_axis_spec od_softmax_bytes_powers[] = {{"entries", 255}};
-static const od_axis_spec od_softmax_bytes_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
-static const od_operand_spec od_softmax_bytes_operands[] = {
-    {"x", 42, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_x, 3},
-    {"powers", 58, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_bytes_powers, 1},
-    {"out", 64, 24u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_out, 3},
-};
-static const od_scalar_spec od_softmax_bytes_scalars[] = {
-    {"factor", 65, OD_SCALAR_F32, 0, INFINITY, 0, 2, 0},
-    {"zero", 66, OD_SCALAR_I32, -128, 255, 0, 2, 0},
-    {"length", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0},
-};
-/* call_cycles + 4 * ceil(256 * bytes(powers) / vector_bytes) + tile(o) * (lines * (3 * row_cycles + powers's div_cycles) + narrow * x's compare_cycles + (1 - sideways) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's compare_cycles) + narrow * (x's op_cycles + 2 * x's convert_cycles) + 2 * wide * (i32_lanes / lookups_per_cycle + i32_convert_cycles) + (sideways * wide + (1 - sideways) * count(x, *length)) * powers's op_cycles + (1 - sideways) * count(x, *length) * powers's move_cycles + results * (powers's mul_cycles + 2 * i32_convert_cycles + i32_lanes / i64_lanes * (2 * i64_mul_cycles + 2 * i64_compare_cycles + 2 * i64_move_cycles) + 2 * (i32_op_cycles + i32_compare_cycles)) + long * (row_cycles + 4 * ceil(256 * bytes(out) / vector_bytes)))
- * long: (1 - sideways) * (max(count(x, *length), 256) != 256)
- * lines: sideways * ceil(tile(i) / i32_lanes) + (1 - sideways) * 1
- * results: sideways * wide + (1 - sideways) * ceil(min(count(x, *length), 256) / i32_lanes)
- * sideways: tile(i) != 1
- * wide: sideways * count(x, *length) * ceil(tile(i) / i32_lanes) + (1 - sideways) * ceil(count(x, *length) / i32_lanes)
- * narrow: sideways * count(x, *length) * ceil(tile(i) / x's lanes) + (1 - sideways) * ceil(count(x, *length) / x's lanes)
- */
-static const od_step od_softmax_bytes_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_KEEP,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,3}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,4,1,255,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,3,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,0,255,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_DEVICE_BY_DTYPE,9,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_KEPT,0,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_COUNT,0,1,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,6,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,8,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,6,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,7,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_KEPT,2,0,0,0},
-    {OD_OP_COUNT,0,1,0,0}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_MIN,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,1,255,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,14,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DEVICE,15,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_DEVICE,16,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2},
-    {OD_OP_DEVICE,17,0,0,0}, {OD_OP_DEVICE,18,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_COUNT,0,1,0,0}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_MAX,0,0,0,0}, {OD_OP_NUMBER,0,0,0,256},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_NUMBER,0,0,0,4}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_BYTES,2,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* 5120
- */
-static const od_step od_softmax_bytes_scratch[] = {
-    {OD_OP_NUMBER,0,0,0,5120},
-};
+static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "mul_cycles", "log_cycles", "div_cycles",
+    "move_cycles"};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 82, 0, 0, 0,
+    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_softmax_bytes_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"entries", 255}, {"o", 0}, {"length", 255}, {"i", 1}};
+static const od_operand_spec od_softmax_bytes_operands[] = {{"x", 42, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_axes + 0, 3},
+    {"powers", 58, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_bytes_axes + 3, 1},
+    {"out", 64, 24u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_axes + 4, 3}};
+static const od_scalar_spec od_softmax_bytes_scalars[] = {{"factor", 65, OD_SCALAR_F32, 0, INFINITY, 0, 2, 0}, {"zero", 66, OD_SCALAR_I32, -128, 255, 0, 2, 0},
+    {"length", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0}};
+static const od_step od_softmax_bytes_cost[] = {OD_DEVICE(0), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(1), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_NUMBER(1),
+    OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_KEEP(1), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_KEEP(2), OD_NUMBER(1), OD_MUL, OD_ADD, OD_NUMBER(3), OD_DEVICE(3),
+    OD_MUL, OD_DEVICE_BY_DTYPE(4,1,255), OD_ADD, OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_TILE(1), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1),
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(3), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(5,0,255), OD_MIN, OD_HALVINGS,
+    OD_DEVICE_BY_DTYPE(7,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(3), OD_DEVICE_BY_DTYPE(8,0,255), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_MUL, OD_ADD,
+    OD_MUL, OD_ADD, OD_NUMBER(2), OD_KEPT(0), OD_COUNT(0,1), OD_KEPT(1), OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(4), OD_MUL, OD_DEVICE(2),
+    OD_DEVICE(10), OD_DIV, OD_DEVICE(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(4), OD_MUL, OD_KEEP(5), OD_KEPT(2), OD_COUNT(0,1), OD_MUL, OD_KEEP(6), OD_ADD, OD_DEVICE_BY_DTYPE(8,1,255),
+    OD_MUL, OD_KEPT(6), OD_DEVICE_BY_DTYPE(7,1,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(5), OD_KEPT(2), OD_COUNT(0,1), OD_NUMBER(256), OD_MIN, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD,
+    OD_DEVICE_BY_DTYPE(12,1,255), OD_NUMBER(2), OD_DEVICE(11), OD_MUL, OD_ADD, OD_DEVICE(2), OD_DEVICE(13), OD_DIV, OD_NUMBER(2), OD_DEVICE(14), OD_MUL, OD_NUMBER(2), OD_DEVICE(15), OD_MUL, OD_ADD,
+    OD_NUMBER(2), OD_DEVICE(16), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(17), OD_DEVICE(18), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(2), OD_COUNT(0,1),
+    OD_NUMBER(256), OD_MAX, OD_NUMBER(256), OD_DIFFERS, OD_MUL, OD_DEVICE(3), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(2), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL, OD_ADD,
+    OD_MUL, OD_ADD};
+static const od_step od_softmax_bytes_scratch[] = {OD_NUMBER(5120)};
 static const char* const od_softmax_bytes_dims[] = {"o", "i"};
-static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "lanes", "compare_cycles", "move_cycles", "op_cycles", "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "mul_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles", "i32_compare_cycles"};
-enum { OD_SOFTMAX_BYTES_O = 0, OD_SOFTMAX_BYTES_I = 1 };
-enum { OD_SOFTMAX_BYTES_X = 0, OD_SOFTMAX_BYTES_POWERS = 1, OD_SOFTMAX_BYTES_OUT = 2 };
-enum { OD_SOFTMAX_BYTES_FACTOR = 0, OD_SOFTMAX_BYTES_ZERO = 1, OD_SOFTMAX_BYTES_LENGTH = 2 };
-static const od_kernel_spec od_softmax_bytes_spec = {"od::softmax_bytes@1", 0xC86A4A35u, od_softmax_bytes_dims, 2, 0, 0, od_softmax_bytes_operands, 3, 0, 0, od_softmax_bytes_scalars, 3, od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO};
-static const od_axis_spec od_table_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_axis_spec od_table_x1[] = {{"entries", 255}};
-static const od_axis_spec od_table_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
-static const od_operand_spec od_table_operands[] = {
-    {"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_table_x0, 5},
-    {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_table_x1, 1},
-    {"out", 72, 24u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_table_out, 5},
-};
-/* 4 * ceil(256 * bytes(x1) / vector_bytes) + call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0), rows * ceil(run * bytes(out) / vector_bytes)), rows * (ceil(run * bytes(x0) / vector_bytes) / loads_per_cycle + ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / i32_lanes) * (i32_lanes / lookups_per_cycle + i32_convert_cycles)))
- * rows: elements / run
- * run: min(run(out), run(x0))
- * read(x0): rows * max(min(run, ceil(run * max(step(x0), step(x0) != 0) * bytes(x0) / vector_bytes)), 1) * ((step(x0) != 0) * (step(x0) != 1) * gather_cycles + (1 - (step(x0) != 0) * (step(x0) != 1)) * 1 / loads_per_cycle)
- */
-static const od_step od_table_cost[] = {
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_NUMBER,0,0,0,256}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,0,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_RUN,2,0,0,0}, {OD_OP_RUN,0,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_KEEP,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,0},
-    {OD_OP_PRESENT,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_STEP,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_STEP,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0},
-    {OD_OP_DEVICE,3,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,0,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE,7,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
-/* 1024
- */
-static const od_step od_table_scratch[] = {
-    {OD_OP_NUMBER,0,0,0,1024},
-};
-static const char* const od_table_constants[] = {"vector_bytes", "call_cycles", "row_cycles", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "lookups_per_cycle", "i32_convert_cycles"};
-enum { OD_TABLE_X0 = 0, OD_TABLE_X1 = 1, OD_TABLE_OUT = 2 };
-static const od_kernel_spec od_table_spec = {"od::table@1", 0x1D219322u, 0, 0, 0, 0, od_table_operands, 3, 0, 0, 0, 0, od_table_cost, 99, od_table_scratch, 1, 0, od_table_constants, 10, 73, 128, 768, OD_PRINT_NO};
-static const od_axis_spec od_take_x[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
-static const od_axis_spec od_take_index[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
-static const od_axis_spec od_take_out[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
-static const od_operand_spec od_take_operands[] = {
-    {"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_x, 4},
-    {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_index, 4},
-    {"out", 86, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_out, 4},
-};
-static const od_scalar_spec od_take_scalars[] = {
-    {"filled", 87, OD_SCALAR_U32, 0, 1, 0, 2, 0},
-    {"fill_low", 88, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0},
-    {"fill_high", 89, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0},
-};
-/* call_cycles + row_cycles + scanned + moved / steps
- * scanned: ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / index's lanes) * index's convert_cycles + ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / i32_lanes) * i32_compare_cycles
- * moved: apart * elements * 2 * gather_cycles + (1 - apart) * elements / tile(w) * (row_cycles + (stride(x, w) != 1) * tile(w) * gather_cycles + (1 - (stride(x, w) != 1)) * ceil(tile(w) * bytes(out) / vector_bytes))
- * apart: stride(index, w) != 0
- */
-static const od_step od_take_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,1,0,0,0}, {OD_OP_COUNT,1,1,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_COUNT,1,2,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_COUNT,1,3,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,2,1,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,1,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_DEVICE,5,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_STRIDE,1,3,0,0},
-    {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_DEVICE,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_SUB,0,0,0,0},
-    {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_STRIDE,0,3,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,3,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_DEVICE,7,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_TILE,3,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_STEPS,0,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "lanes", "compare_cycles", "move_cycles", "op_cycles",
+    "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "mul_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles", "i32_compare_cycles"};
+static const od_kernel_spec od_softmax_bytes_spec = {"od::softmax_bytes@1", 0xC86A4A35u, od_softmax_bytes_dims, 2, 0, 0, od_softmax_bytes_operands, 3, 0, 0, od_softmax_bytes_scalars, 3,
+    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO};
+static const od_axis_spec od_table_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"entries", 255}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
+static const od_operand_spec od_table_operands[] = {{"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_table_axes + 0, 5},
+    {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_table_axes + 5, 1},
+    {"out", 72, 24u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_table_axes + 6, 5}};
+static const od_step od_table_cost[] = {OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(1), OD_MUL, OD_DEVICE(0), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(1), OD_ELEMENTS, OD_RUN(2), OD_RUN(0), OD_MIN, OD_KEEP(0),
+    OD_DIV, OD_KEEP(1), OD_DEVICE(2), OD_MUL, OD_ADD, OD_NUMBER(0), OD_PRESENT(0), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(0), OD_STEP(0), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_MAX, OD_MUL,
+    OD_BYTES(0), OD_MUL, OD_DEVICE(0), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(2), OD_MUL, OD_DEVICE(0), OD_DIV, OD_CEIL, OD_MUL,
+    OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_BYTES(0), OD_MUL, OD_DEVICE(0), OD_DIV, OD_CEIL, OD_DEVICE(4), OD_DIV, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255),
+    OD_MUL, OD_KEPT(0), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_DEVICE(7), OD_DEVICE(8), OD_DIV, OD_DEVICE(9), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_MAX, OD_ADD, OD_ADD};
+static const od_step od_table_scratch[] = {OD_NUMBER(1024)};
+static const char* const od_table_constants[] = {"vector_bytes", "call_cycles", "row_cycles", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "lookups_per_cycle",
+    "i32_convert_cycles"};
+static const od_kernel_spec od_table_spec = {"od::table@1", 0x1D219322u, 0, 0, 0, 0, od_table_operands, 3, 0, 0, 0, 0, od_table_cost, 99, od_table_scratch, 1, 0, od_table_constants, 10, 73, 128,
+    768, OD_PRINT_NO};
+static const od_axis_spec od_take_axes[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}, {"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
+static const od_operand_spec od_take_operands[] = {{"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_axes + 0, 4},
+    {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_axes + 4, 4},
+    {"out", 86, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_axes + 8, 4}};
+static const od_scalar_spec od_take_scalars[] = {{"filled", 87, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"fill_low", 88, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0},
+    {"fill_high", 89, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0}};
+static const od_step od_take_cost[] = {OD_DEVICE(0), OD_DEVICE(1), OD_ADD, OD_COUNT(1,0), OD_COUNT(1,1), OD_MUL, OD_COUNT(1,2), OD_MUL, OD_COUNT(1,3), OD_MUL, OD_KEEP(0),
+    OD_DEVICE_BY_DTYPE(2,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(3,1,255), OD_MUL, OD_KEPT(0), OD_DEVICE(4), OD_DIV, OD_CEIL, OD_KEEP(1), OD_DEVICE(5), OD_DEVICE(6), OD_ADD, OD_MUL, OD_ADD,
+    OD_KEPT(1), OD_DEVICE(5), OD_MUL, OD_ADD, OD_ADD, OD_STRIDE(1,3), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(2), OD_ELEMENTS, OD_NUMBER(2), OD_MUL, OD_DEVICE(7), OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(2),
+    OD_SUB, OD_ELEMENTS, OD_TILE(3), OD_DIV, OD_DEVICE(1), OD_STRIDE(0,3), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(3), OD_TILE(3), OD_DEVICE(7), OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB,
+    OD_TILE(3), OD_BYTES(2), OD_MUL, OD_DEVICE(8), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_STEPS, OD_DIV, OD_ADD};
 static const char* const od_take_dims[] = {"o", "j", "i", "w"};
 static const char* const od_take_constants[] = {"call_cycles", "row_cycles", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles", "vector_bytes"};
-enum { OD_TAKE_O = 0, OD_TAKE_J = 1, OD_TAKE_I = 2, OD_TAKE_W = 3 };
-enum { OD_TAKE_X = 0, OD_TAKE_INDEX = 1, OD_TAKE_OUT = 2 };
-enum { OD_TAKE_FILLED = 0, OD_TAKE_FILL_LOW = 1, OD_TAKE_FILL_HIGH = 2 };
-static const od_kernel_spec od_take_spec = {"od::take@1", 0xEE2D4978u, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 74, 0, 0, 0, od_take_constants, 9, 90, 128, 1536, OD_PRINT_NO};
-static const od_axis_spec od_top_k_x[] = {{"o", 0}, {"k", 254}, {"i", 2}};
-static const od_axis_spec od_top_k_values[] = {{"o", 0}, {"n", 1}, {"i", 2}};
-static const od_axis_spec od_top_k_places[] = {{"o", 0}, {"n", 1}, {"i", 2}};
-static const od_operand_spec od_top_k_operands[] = {
-    {"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_x, 3},
-    {"values", 59, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_values, 3},
-    {"places", 60, 1024u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_top_k_places, 3},
-};
-static const od_scalar_spec od_top_k_scalars[] = {
-    {"largest", 61, OD_SCALAR_U32, 0, 1, 0, 1, 0},
-};
-/* call_cycles + read(x) + ceil(elements * bytes(values) / vector_bytes) + 2 * ceil(elements * bytes(places) / vector_bytes) + tile(o) * tile(i) * (found + merge)
- * read(x): tile(o) * tile(i) * max(min(k, ceil(k * max(stride(x, k), stride(x, k) != 0) * bytes(x) / vector_bytes)), 1) * ((stride(x, k) != 0) * (stride(x, k) != 1) * gather_cycles + (1 - (stride(x, k) != 0) * (stride(x, k) != 1)) * 1 / loads_per_cycle)
- * found: min(tile(n) * (row_cycles + ceil(k / x's lanes) * (x's compare_cycles + x's move_cycles) + halvings(min(k, x's lanes)) * (x's move_cycles + exchange)), halvings(k) * (halvings(k) + 1) / 2 * (row_cycles + ceil(k / x's lanes) * exchange))
- * merge: (halvings(tile(n)) + 1) * (row_cycles + 2 * ceil(tile(n) / x's lanes) * exchange)
- * exchange: x's compare_cycles + 4 * x's move_cycles
- */
-static const od_step od_top_k_cost[] = {
-    {OD_OP_DEVICE,0,0,0,0}, {OD_OP_TILE,0,0,0,0}, {OD_OP_TILE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_STRIDE,0,1,0,0}, {OD_OP_STRIDE,0,1,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_KEEP,1,0,0,0}, {OD_OP_MAX,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_BYTES,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MIN,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_MAX,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_STRIDE,0,1,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,2,0,0,0}, {OD_OP_DEVICE,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_KEPT,2,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_BYTES,1,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_DIV,0,0,0,0},
-    {OD_OP_CEIL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_ELEMENTS,0,0,0,0}, {OD_OP_BYTES,2,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_TILE,1,0,0,0},
-    {OD_OP_DEVICE,4,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_KEEP,3,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,6,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_K,0,0,0,0},
-    {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_DEVICE_BY_DTYPE,6,0,255,0},
-    {OD_OP_NUMBER,0,0,0,4}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,4,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_K,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_KEEP,5,0,0,0}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_TILE,1,0,0,0}, {OD_OP_HALVINGS,0,0,0,0},
-    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,4,0,0,0}, {OD_OP_NUMBER,0,0,0,2}, {OD_OP_TILE,1,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0},
-    {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-};
+static const od_kernel_spec od_take_spec = {"od::take@1", 0xEE2D4978u, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 74, 0, 0, 0, od_take_constants, 9, 90, 128,
+    1536, OD_PRINT_NO};
+static const od_axis_spec od_top_k_axes[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"o", 0}, {"n", 1}, {"i", 2}, {"o", 0}, {"n", 1}, {"i", 2}};
+static const od_operand_spec od_top_k_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_axes + 0, 3},
+    {"values", 59, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_axes + 3, 3},
+    {"places", 60, 1024u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_top_k_axes + 6, 3}};
+static const od_scalar_spec od_top_k_scalars[] = {{"largest", 61, OD_SCALAR_U32, 0, 1, 0, 1, 0}};
+static const od_step od_top_k_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(2), OD_MUL, OD_KEEP(0), OD_K, OD_K, OD_STRIDE(0,1), OD_STRIDE(0,1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(1), OD_MAX, OD_MUL,
+    OD_BYTES(0), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(1), OD_STRIDE(0,1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(2), OD_DEVICE(2), OD_MUL,
+    OD_NUMBER(1), OD_KEPT(2), OD_SUB, OD_NUMBER(1), OD_DEVICE(3), OD_DIV, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ELEMENTS, OD_BYTES(1), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_NUMBER(2), OD_ELEMENTS,
+    OD_BYTES(2), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(0), OD_TILE(1), OD_DEVICE(4), OD_K, OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_KEEP(3),
+    OD_DEVICE_BY_DTYPE(6,0,255), OD_DEVICE_BY_DTYPE(7,0,255), OD_ADD, OD_MUL, OD_ADD, OD_K, OD_DEVICE_BY_DTYPE(5,0,255), OD_MIN, OD_HALVINGS, OD_DEVICE_BY_DTYPE(7,0,255),
+    OD_DEVICE_BY_DTYPE(6,0,255), OD_NUMBER(4), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_KEEP(4), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_K, OD_HALVINGS, OD_KEEP(5), OD_KEPT(5), OD_NUMBER(1),
+    OD_ADD, OD_MUL, OD_NUMBER(2), OD_DIV, OD_DEVICE(4), OD_KEPT(3), OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MIN, OD_TILE(1), OD_HALVINGS, OD_NUMBER(1), OD_ADD, OD_DEVICE(4), OD_NUMBER(2), OD_TILE(1),
+    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_top_k_dims[] = {"o", "n", "i"};
 static const char* const od_top_k_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "row_cycles", "lanes", "compare_cycles", "move_cycles"};
-enum { OD_TOP_K_O = 0, OD_TOP_K_N = 1, OD_TOP_K_I = 2 };
-enum { OD_TOP_K_X = 0, OD_TOP_K_VALUES = 1, OD_TOP_K_PLACES = 2 };
-enum { OD_TOP_K_LARGEST = 0 };
-static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 119, 0, 0, 0, od_top_k_constants, 8, 62, 128, 3072, OD_PRINT_NO};
+static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 119, 0, 0, 0, od_top_k_constants, 8,
+    62, 128, 3072, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_combine) X(od_compare) X(od_conv) X(od_cumulative) X(od_dequantise) X(od_dwconv) X(od_eltwise) X(od_extremes) X(od_gemm) X(od_gemm_nbits) X(od_grid_sample) X(od_lrn) X(od_moments) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_quantisation) X(od_quantise) X(od_recurrent) X(od_reduce) X(od_resample) X(od_rotate) X(od_scatter) X(od_select) X(od_softmax) X(od_softmax_bytes) X(od_table) X(od_take) X(od_top_k)
+#define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_combine) X(od_compare) X(od_conv) X(od_cumulative) X(od_dequantise) X(od_dwconv) X(od_eltwise) X(od_extremes) X(od_gemm) X(od_gemm_nbits) \
+    X(od_grid_sample) X(od_lrn) X(od_moments) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_quantisation) X(od_quantise) X(od_recurrent) X(od_reduce) X(od_resample) X(od_rotate) \
+    X(od_scatter) X(od_select) X(od_softmax) X(od_softmax_bytes) X(od_table) X(od_take) X(od_top_k)
 
 #endif

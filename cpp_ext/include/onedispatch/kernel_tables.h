@@ -4,12 +4,25 @@
 #define ONEDISPATCH_KERNEL_TABLES_H
 #include "onedispatch/kernel.h"
 
-static const od_dtype_spec od_dtypes[] = {{"f32", "f32", "f32", 4}, {"bf16", "bf16", "f32", 2}, {"f16", "f16", "f32", 2}, {"i8", "i8", "i32", 1}, {"u8", "i8", "i32", 1}, {"i16", "i16", "i32", 2}, {"u16", "i16", "i32", 2}, {"i32", "i32", "i32", 4}, {"u32", "i32", "i32", 4}, {"bool", "i8", "i32", 1}, {"i64", "i64", "i32", 8}};
+static const od_dtype_spec od_dtypes[] = {{"f32", "f32", "f32", 4}, {"bf16", "bf16", "f32", 2}, {"f16", "f16", "f32", 2}, {"i8", "i8", "i32", 1}, {"u8", "i8", "i32", 1}, {"i16", "i16", "i32", 2},
+    {"u16", "i16", "i32", 2}, {"i32", "i32", "i32", 4}, {"u32", "i32", "i32", 4}, {"bool", "i8", "i32", 1}, {"i64", "i64", "i32", 8}};
 /* What functions are counted in: constants by element type. */
-static const char* const od_work[] = {"op_cycles", "mul_cycles", "div_cycles", "exp_cycles", "log_cycles", "tanh_cycles", "erf_cycles", "sqrt_cycles", "move_cycles", "compare_cycles", "sum_cycles", "sin_cycles", "tan_cycles", "atan_cycles"};
+static const char* const od_work[] = {"op_cycles", "mul_cycles", "div_cycles", "exp_cycles", "log_cycles", "tanh_cycles", "erf_cycles", "sqrt_cycles", "move_cycles", "compare_cycles", "sum_cycles",
+    "sin_cycles", "tan_cycles", "atan_cycles"};
 /* Values that an instruction of a formula takes; each leaves one. */
 static const uint32_t od_op_takes[] = {0u, 2u, 2u, 2u, 2u, 2u, 2u, 1u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 1u, 0u};
 typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;
-static const od_status_spec od_statuses[] = {{OD_OK, "done"}, {OD_NOT_SUPPORTED, "nothing that this kernel does"}, {OD_PARAMETER_INVALID, "a value that it does not accept"}, {OD_RUNTIME_FAILURE, "the call failed"}, {OD_OUT_OF_MEMORY, "the host has no memory left"}, {OD_ABI_VERSION, "another version of the kernel interface"}, {OD_SIZE_MISMATCH, "structures of other sizes"}, {OD_NULL_POINTER, "a pointer that must not be null"}, {OD_DECLARATION_INVALID, "a declaration that cannot stand"}, {OD_NAME_CONFLICT, "a name or digest that is taken"}, {OD_NOT_FOUND, "no such kernel"}, {OD_BUFFER_TOO_SMALL, "room for fewer than there are"}, {OD_DTYPE, "element types that do not go together"}, {OD_LAYOUT, "chunks that lie in a way that it does not walk"}, {OD_AUX_BUFFER_TOO_SMALL, "an auxiliary tensor that needs more room"}, {OD_PROGRAM_BUFFER_TOO_SMALL, "a program that needs more room"}, {OD_INPUT_COUNT, "another number of inputs"}, {OD_OUTPUT_COUNT, "another number of outputs"}, {OD_INPUT_SIZE, "an input of a shape that does not fit"}, {OD_OUTPUT_SIZE, "an output of a shape that does not fit"}, {OD_LAYER_CONFIGURATION, "attributes that it does not take together"}, {OD_QUANTISATION, "another quantisation"}, {OD_BROADCAST, "shapes that do not broadcast"}, {OD_NON_STATIC_INPUT, "an input whose value must be a constant of the model"}, {OD_SCALAR_ARGUMENT, "a scalar that it does not accept"}, {OD_LOW_FASTEST_DIM, "a last dimension that is too short"}, {OD_RANK, "a tensor with another number of dimensions"}, {OD_MISSING_PARAMETERS, "no value for a parameter that has no default"}, {OD_DYNAMIC_SHAPE, "a shape that is not known when the node is compiled"}, {OD_TENSOR_TOO_LARGE, "a tensor that is too large"}, {OD_ACCESS, "a read or write outside of what the kernel declares"}, {OD_TIMEOUT, "it did not end in time"}, {OD_FAILURE, "it failed and says nothing more"}, {OD_CRASH, "it crashed"}, {OD_INDEX, "an index outside of the axis that it counts along"}};
+static const od_status_spec od_statuses[] = {{OD_OK, "done"}, {OD_NOT_SUPPORTED, "nothing that this kernel does"}, {OD_PARAMETER_INVALID, "a value that it does not accept"},
+    {OD_RUNTIME_FAILURE, "the call failed"}, {OD_OUT_OF_MEMORY, "the host has no memory left"}, {OD_ABI_VERSION, "another version of the kernel interface"},
+    {OD_SIZE_MISMATCH, "structures of other sizes"}, {OD_NULL_POINTER, "a pointer that must not be null"}, {OD_DECLARATION_INVALID, "a declaration that cannot stand"},
+    {OD_NAME_CONFLICT, "a name or digest that is taken"}, {OD_NOT_FOUND, "no such kernel"}, {OD_BUFFER_TOO_SMALL, "room for fewer than there are"},
+    {OD_DTYPE, "element types that do not go together"}, {OD_LAYOUT, "chunks that lie in a way that it does not walk"}, {OD_AUX_BUFFER_TOO_SMALL, "an auxiliary tensor that needs more room"},
+    {OD_PROGRAM_BUFFER_TOO_SMALL, "a program that needs more room"}, {OD_INPUT_COUNT, "another number of inputs"}, {OD_OUTPUT_COUNT, "another number of outputs"},
+    {OD_INPUT_SIZE, "an input of a shape that does not fit"}, {OD_OUTPUT_SIZE, "an output of a shape that does not fit"}, {OD_LAYER_CONFIGURATION, "attributes that it does not take together"},
+    {OD_QUANTISATION, "another quantisation"}, {OD_BROADCAST, "shapes that do not broadcast"}, {OD_NON_STATIC_INPUT, "an input whose value must be a constant of the model"},
+    {OD_SCALAR_ARGUMENT, "a scalar that it does not accept"}, {OD_LOW_FASTEST_DIM, "a last dimension that is too short"}, {OD_RANK, "a tensor with another number of dimensions"},
+    {OD_MISSING_PARAMETERS, "no value for a parameter that has no default"}, {OD_DYNAMIC_SHAPE, "a shape that is not known when the node is compiled"},
+    {OD_TENSOR_TOO_LARGE, "a tensor that is too large"}, {OD_ACCESS, "a read or write outside of what the kernel declares"}, {OD_TIMEOUT, "it did not end in time"},
+    {OD_FAILURE, "it failed and says nothing more"}, {OD_CRASH, "it crashed"}, {OD_INDEX, "an index outside of the axis that it counts along"}};
 
 #endif

@@ -77,225 +77,85 @@ constexpr uint32_t SHIM_MM2S_SLAVES[2] = {5, 9};
 constexpr uint32_t SHIM_S2MM_MASTERS[2] = {4, 5};
 // Of a shim: leads to the controller.
 constexpr uint32_t CONTROLLER_MASTER = 2;
-// What a device file may say: multiples, any number where that is 0, powers of 2 if doubling.
-struct Bound {
-  const char* key;
+// Values that a key of a device file accepts: multiples, any number where that is 0, powers of 2 if doubling.
+struct Range {
   double lowest, highest;
   uint32_t multiple;
   bool doubling;
   const char* accepted;
 };
-constexpr uint32_t kGeometry = 15;  // the first: sizes and counts
-constexpr Bound kBounds[] = {
-    {"device.columns", 1, 127, 1u, false, "1 to 127 (bits 25 and up of an address)"},
-    {"device.core_rows", 1, 30, 1u, false, "1 to 30 (five row bits of an address, two rows taken)"},
-    {"device.device_generation", 0, 255, 1u, false, "0 to 255 (one byte of a transaction header)"},
-    {"core.data_memory_bytes", 1024, 589824, 64u, false, "multiples of 64, 1024 to 589824 (a core's pointers, which end at 0x100000)"},
-    {"core.program_memory_bytes", 64, 16384, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
-    {"core.stack_bytes", 0, 32768, 64u, false, "multiples of 64, 0 to 32768 (of data memory, for the stack of the core's program and its tables)"},
-    {"memory_tile.memory_bytes", 1024, 1572864, 64u, false, "multiples of 64, 1024 to 1572864 (the base field of a descriptor)"},
-    {"core.bds", 2, 16, 1u, false, "2 to 16 (the start field of a task)"},
-    {"core.locks", 1, 16, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
-    {"memory_tile.bds", 2, 48, 2u, false, "multiples of 2, 2 to 48 (the start field of a task)"},
-    {"memory_tile.locks", 1, 64, 1u, false, "1 to 64 (the lock fields of a descriptor)"},
-    {"shim.bds", 2, 16, 1u, false, "2 to 16 (the start field of a task)"},
-    {"shim.locks", 1, 16, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
-    {"shim.channels", 1, 2, 1u, false, "1 to 2 (ports of the shim's switch that lead to its DMA)"},
-    {"dma.queue_depth", 1, 4, 1u, true, "1, 2, 4 (one bit of a status register)"},
-    {"clock.array_mhz", 1, 100000, 0u, false, "numbers from 1 to 100000 (megahertz)"},
-    {"kernel.call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.row_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.op_setup_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.parameter_word_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.print_byte_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.vector_bytes", 1, 4096, 1u, false, "1 to 4096 (bytes of a load or store)"},
-    {"kernel.loads_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.gather_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.lookups_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.f32_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.bf16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.f16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.i8_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.i16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.i32_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.i64_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.f32_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_compare_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_sum_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_sum_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_sum_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_sum_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_sum_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_sum_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_convert_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_exp_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_log_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_tanh_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_erf_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_sqrt_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_sin_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_tan_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_atan_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_exp_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_log_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_tanh_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_erf_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_sin_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_tan_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_atan_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_exp_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_log_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_tanh_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_erf_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_sin_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_tan_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_atan_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_sqrt_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_sqrt_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.i16_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.i16_i16_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.i32_i32_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.bf16_bf16_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.f32_f32_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.f16_f16_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.f32_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.f16_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.bf16_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"kernel.i8_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i8_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i8_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i16_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i16_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i16_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i32_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i32_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.i32_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.bf16_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.bf16_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.bf16_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f16_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f16_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f16_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f32_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f32_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f32_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
-    {"kernel.f32_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.bf16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.f16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.i8_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.i16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.i32_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.f32_sum_bytes", 4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
-    {"kernel.bf16_sum_bytes", 4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
-    {"kernel.f16_sum_bytes", 4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
-    {"kernel.i8_sum_bytes", 4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
-    {"kernel.i16_sum_bytes", 4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
-    {"kernel.i32_sum_bytes", 4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
-    {"kernel.i8_i8_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_i8_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_i16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_i16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_i32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_i32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_bf16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_bf16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_i32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_i32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_i32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_i32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_f16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_f16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_i16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_i16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_i8_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_i8_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f32_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.bf16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.f16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.words_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"dma.shim_words_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
-    {"dma.bd_setup_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.channel_start_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.bd_chain_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.shim_mm2s_first_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.shim_s2mm_first_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.shim_mm2s_bd_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"dma.shim_s2mm_bd_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"stream.hop_tile_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"stream.hop_link_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"stream.control_packet_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"stream.core_lock_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"ddr.gigabytes_per_second", 0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
-    {"ddr.burst_bytes", 4, 4096, 1u, true, "4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096 (bytes of a burst)"},
-    {"ddr.segment_words", 16, 1048576, 1u, false, "16 to 1048576 (words that are served at once)"},
-    {"controller.clock_mhz", 1, 100000, 0u, false, "numbers from 1 to 100000 (megahertz)"},
-    {"controller.write_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"controller.blockwrite_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"controller.blockwrite_word_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"controller.maskwrite_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"controller.other_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"controller.launch_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"controller.reconfigure_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
-    {"host.launch_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
-    {"host.repack_row_ns", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (nanoseconds, up to a millisecond)"},
-    {"host.repack_gigabytes_per_second", 0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
+struct Bound {
+  const char* key;
+  uint32_t range;  // of kRanges
 };
+constexpr Range kRanges[] = {
+    {1, 127, 1u, false, "1 to 127 (bits 25 and up of an address)"},
+    {1, 30, 1u, false, "1 to 30 (five row bits of an address, two rows taken)"},
+    {0, 255, 1u, false, "0 to 255 (one byte of a transaction header)"},
+    {1024, 589824, 64u, false, "multiples of 64, 1024 to 589824 (a core's pointers, which end at 0x100000)"},
+    {64, 16384, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
+    {0, 32768, 64u, false, "multiples of 64, 0 to 32768 (of data memory, for the stack of the core's program and its tables)"},
+    {1024, 1572864, 64u, false, "multiples of 64, 1024 to 1572864 (the base field of a descriptor)"},
+    {2, 16, 1u, false, "2 to 16 (the start field of a task)"},
+    {1, 16, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
+    {2, 48, 2u, false, "multiples of 2, 2 to 48 (the start field of a task)"},
+    {1, 64, 1u, false, "1 to 64 (the lock fields of a descriptor)"},
+    {1, 2, 1u, false, "1 to 2 (ports of the shim's switch that lead to its DMA)"},
+    {1, 4, 1u, true, "1, 2, 4 (one bit of a status register)"},
+    {1, 100000, 0u, false, "numbers from 1 to 100000 (megahertz)"},
+    {0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {1, 4096, 1u, false, "1 to 4096 (bytes of a load or store)"},
+    {0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
+    {0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
+    {4, 4096, 1u, true, "4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096 (bytes of a burst)"},
+    {16, 1048576, 1u, false, "16 to 1048576 (words that are served at once)"},
+    {0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
+    {0, 1000000, 0u, false, "numbers from 0 to 1000000 (nanoseconds, up to a millisecond)"},
+};
+constexpr Bound kBounds[] = {{"device.columns", 0}, {"device.core_rows", 1}, {"device.device_generation", 2}, {"core.data_memory_bytes", 3}, {"core.program_memory_bytes", 4},
+    {"core.stack_bytes", 5}, {"memory_tile.memory_bytes", 6}, {"core.bds", 7}, {"core.locks", 8}, {"memory_tile.bds", 9}, {"memory_tile.locks", 10}, {"shim.bds", 7}, {"shim.locks", 8},
+    {"shim.channels", 11}, {"dma.queue_depth", 12}, {"clock.array_mhz", 13}, {"kernel.call_cycles", 14}, {"kernel.row_cycles", 14}, {"kernel.op_setup_cycles", 14},
+    {"kernel.parameter_word_cycles", 14}, {"kernel.print_byte_cycles", 14}, {"kernel.vector_bytes", 15}, {"kernel.loads_per_cycle", 16}, {"kernel.gather_cycles", 14},
+    {"kernel.lookups_per_cycle", 16}, {"kernel.f32_lanes", 17}, {"kernel.bf16_lanes", 17}, {"kernel.f16_lanes", 17}, {"kernel.i8_lanes", 17}, {"kernel.i16_lanes", 17}, {"kernel.i32_lanes", 17},
+    {"kernel.i64_lanes", 17}, {"kernel.f32_op_cycles", 14}, {"kernel.bf16_op_cycles", 14}, {"kernel.f16_op_cycles", 14}, {"kernel.i8_op_cycles", 14}, {"kernel.i16_op_cycles", 14},
+    {"kernel.i32_op_cycles", 14}, {"kernel.i64_op_cycles", 14}, {"kernel.f32_move_cycles", 14}, {"kernel.bf16_move_cycles", 14}, {"kernel.f16_move_cycles", 14}, {"kernel.i8_move_cycles", 14},
+    {"kernel.i16_move_cycles", 14}, {"kernel.i32_move_cycles", 14}, {"kernel.i64_move_cycles", 14}, {"kernel.f32_compare_cycles", 14}, {"kernel.bf16_compare_cycles", 14},
+    {"kernel.f16_compare_cycles", 14}, {"kernel.i8_compare_cycles", 14}, {"kernel.i16_compare_cycles", 14}, {"kernel.i32_compare_cycles", 14}, {"kernel.i64_compare_cycles", 14},
+    {"kernel.f32_sum_cycles", 14}, {"kernel.bf16_sum_cycles", 14}, {"kernel.f16_sum_cycles", 14}, {"kernel.i8_sum_cycles", 14}, {"kernel.i16_sum_cycles", 14}, {"kernel.i32_sum_cycles", 14},
+    {"kernel.f32_convert_cycles", 14}, {"kernel.bf16_convert_cycles", 14}, {"kernel.f16_convert_cycles", 14}, {"kernel.i8_convert_cycles", 14}, {"kernel.i16_convert_cycles", 14},
+    {"kernel.i32_convert_cycles", 14}, {"kernel.i64_convert_cycles", 14}, {"kernel.f32_mul_cycles", 14}, {"kernel.bf16_mul_cycles", 14}, {"kernel.f16_mul_cycles", 14}, {"kernel.i8_mul_cycles", 14},
+    {"kernel.i16_mul_cycles", 14}, {"kernel.i32_mul_cycles", 14}, {"kernel.i64_mul_cycles", 14}, {"kernel.f32_div_cycles", 14}, {"kernel.f32_exp_cycles", 14}, {"kernel.f32_log_cycles", 14},
+    {"kernel.f32_tanh_cycles", 14}, {"kernel.f32_erf_cycles", 14}, {"kernel.f32_sqrt_cycles", 14}, {"kernel.f32_sin_cycles", 14}, {"kernel.f32_tan_cycles", 14}, {"kernel.f32_atan_cycles", 14},
+    {"kernel.bf16_exp_cycles", 14}, {"kernel.bf16_log_cycles", 14}, {"kernel.bf16_tanh_cycles", 14}, {"kernel.bf16_erf_cycles", 14}, {"kernel.bf16_sin_cycles", 14}, {"kernel.bf16_tan_cycles", 14},
+    {"kernel.bf16_atan_cycles", 14}, {"kernel.f16_exp_cycles", 14}, {"kernel.f16_log_cycles", 14}, {"kernel.f16_tanh_cycles", 14}, {"kernel.f16_erf_cycles", 14}, {"kernel.f16_sin_cycles", 14},
+    {"kernel.f16_tan_cycles", 14}, {"kernel.f16_atan_cycles", 14}, {"kernel.bf16_div_cycles", 14}, {"kernel.f16_div_cycles", 14}, {"kernel.bf16_sqrt_cycles", 14}, {"kernel.f16_sqrt_cycles", 14},
+    {"kernel.i8_div_cycles", 14}, {"kernel.i16_div_cycles", 14}, {"kernel.i32_div_cycles", 14}, {"kernel.i64_div_cycles", 14}, {"kernel.i8_i8_macs_per_cycle", 16},
+    {"kernel.i16_i8_macs_per_cycle", 16}, {"kernel.i16_i16_macs_per_cycle", 16}, {"kernel.i32_i32_macs_per_cycle", 16}, {"kernel.bf16_bf16_macs_per_cycle", 16},
+    {"kernel.f32_f32_macs_per_cycle", 16}, {"kernel.f16_f16_macs_per_cycle", 16}, {"kernel.f32_i8_macs_per_cycle", 16}, {"kernel.f16_i8_macs_per_cycle", 16}, {"kernel.bf16_i8_macs_per_cycle", 16},
+    {"kernel.i8_native_m", 18}, {"kernel.i8_native_k", 18}, {"kernel.i8_native_n", 18}, {"kernel.i16_native_m", 18}, {"kernel.i16_native_k", 18}, {"kernel.i16_native_n", 18},
+    {"kernel.i32_native_m", 18}, {"kernel.i32_native_k", 18}, {"kernel.i32_native_n", 18}, {"kernel.bf16_native_m", 18}, {"kernel.bf16_native_k", 18}, {"kernel.bf16_native_n", 18},
+    {"kernel.f16_native_m", 18}, {"kernel.f16_native_k", 18}, {"kernel.f16_native_n", 18}, {"kernel.f32_native_m", 18}, {"kernel.f32_native_k", 18}, {"kernel.f32_native_n", 18},
+    {"kernel.f32_pack_cycles", 14}, {"kernel.bf16_pack_cycles", 14}, {"kernel.f16_pack_cycles", 14}, {"kernel.i8_pack_cycles", 14}, {"kernel.i16_pack_cycles", 14}, {"kernel.i32_pack_cycles", 14},
+    {"kernel.f32_part_bytes", 19}, {"kernel.bf16_part_bytes", 19}, {"kernel.f16_part_bytes", 19}, {"kernel.i8_part_bytes", 19}, {"kernel.i16_part_bytes", 19}, {"kernel.i32_part_bytes", 19},
+    {"kernel.f32_sum_bytes", 20}, {"kernel.bf16_sum_bytes", 20}, {"kernel.f16_sum_bytes", 20}, {"kernel.i8_sum_bytes", 20}, {"kernel.i16_sum_bytes", 20}, {"kernel.i32_sum_bytes", 20},
+    {"kernel.i8_i8_output_cycles", 14}, {"kernel.i8_i8_product_call_cycles", 14}, {"kernel.i8_i16_output_cycles", 14}, {"kernel.i8_i16_product_call_cycles", 14}, {"kernel.i8_i32_output_cycles", 14},
+    {"kernel.i8_i32_product_call_cycles", 14}, {"kernel.bf16_bf16_output_cycles", 14}, {"kernel.bf16_bf16_product_call_cycles", 14}, {"kernel.i8_f32_output_cycles", 14},
+    {"kernel.i8_f32_product_call_cycles", 14}, {"kernel.bf16_f32_output_cycles", 14}, {"kernel.bf16_f32_product_call_cycles", 14}, {"kernel.f16_f32_output_cycles", 14},
+    {"kernel.f16_f32_product_call_cycles", 14}, {"kernel.f32_f32_output_cycles", 14}, {"kernel.f32_f32_product_call_cycles", 14}, {"kernel.i16_i32_output_cycles", 14},
+    {"kernel.i16_i32_product_call_cycles", 14}, {"kernel.i32_i32_output_cycles", 14}, {"kernel.i32_i32_product_call_cycles", 14}, {"kernel.f16_f16_output_cycles", 14},
+    {"kernel.f16_f16_product_call_cycles", 14}, {"kernel.i16_i16_output_cycles", 14}, {"kernel.i16_i16_product_call_cycles", 14}, {"kernel.i16_i8_output_cycles", 14},
+    {"kernel.i16_i8_product_call_cycles", 14}, {"kernel.f32_window_mac_cycles", 14}, {"kernel.bf16_window_mac_cycles", 14}, {"kernel.f16_window_mac_cycles", 14}, {"kernel.i8_window_mac_cycles", 14},
+    {"kernel.i16_window_mac_cycles", 14}, {"dma.words_per_cycle", 16}, {"dma.shim_words_per_cycle", 16}, {"dma.bd_setup_cycles", 14}, {"dma.channel_start_cycles", 14}, {"dma.bd_chain_cycles", 14},
+    {"dma.shim_mm2s_first_cycles", 14}, {"dma.shim_s2mm_first_cycles", 14}, {"dma.shim_mm2s_bd_cycles", 14}, {"dma.shim_s2mm_bd_cycles", 14}, {"stream.hop_tile_cycles", 14},
+    {"stream.hop_link_cycles", 14}, {"stream.control_packet_cycles", 14}, {"stream.core_lock_cycles", 14}, {"ddr.gigabytes_per_second", 21}, {"ddr.burst_bytes", 22}, {"ddr.segment_words", 23},
+    {"controller.clock_mhz", 13}, {"controller.write_cycles", 14}, {"controller.blockwrite_cycles", 14}, {"controller.blockwrite_word_cycles", 14}, {"controller.maskwrite_cycles", 14},
+    {"controller.other_cycles", 14}, {"controller.launch_cycles", 14}, {"controller.reconfigure_us", 24}, {"host.launch_us", 24}, {"host.repack_row_ns", 25},
+    {"host.repack_gigabytes_per_second", 21}};
+constexpr uint32_t kGeometry = 15;  // the first of them: sizes and counts
 enum class PortSide : uint8_t { kControl, kFifo, kSouth, kWest, kNorth, kEast, kTrace, kDma, kCore };
 // Neighbouring ports to one side, in the order of their registers.
 struct PortGroup {
@@ -352,8 +212,7 @@ constexpr Field enable{0, 31, 1, 0, false};
 constexpr uint32_t kCovered = 0xC00000FFu;
 }  // namespace switch_master
 namespace switch_slave {
-constexpr Field packet{0, 30, 1, 0, false};
-constexpr Field enable{0, 31, 1, 0, false};
+constexpr Field packet{0, 30, 1, 0, false}, enable{0, 31, 1, 0, false};
 constexpr uint32_t kCovered = 0xC0000000u;
 }  // namespace switch_slave
 namespace switch_slot {
@@ -392,8 +251,7 @@ constexpr Field parity{0, 31, 1, 0, false};  // odd parity of the word
 constexpr uint32_t kCovered = 0x9FFFFFFFu;
 }  // namespace control_packet
 namespace core_control {
-constexpr Field enable{0, 0, 1, 0, false};
-constexpr Field reset{0, 1, 1, 0, false};
+constexpr Field enable{0, 0, 1, 0, false}, reset{0, 1, 1, 0, false};
 constexpr uint32_t kCovered = 0x3u;
 }  // namespace core_control
 namespace core_status {
@@ -434,9 +292,7 @@ constexpr Field south_4{0, 8, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_5{0, 10, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr uint32_t kCovered = 0xFF0u;
 }  // namespace demux
-namespace control_operation {
-enum Code : uint32_t { WRITE = 0, READ = 1, WRITE_INCREMENT = 2, RESERVED = 3 };
-}  // namespace control_operation
+namespace control_operation { enum Code : uint32_t { WRITE = 0, READ = 1, WRITE_INCREMENT = 2, RESERVED = 3 }; }
 namespace shim {
 constexpr Block LOCK_VALUE{0x14000u, 16, 0x10u, 0x4u};  // a write sets the lock
 constexpr Block LOCK_OVERFLOW{0x14120u, 1, 0x4u, 0x4u};
@@ -475,53 +331,23 @@ constexpr uint32_t kOwnLockView = 0;  // own lock 0 in a BD
 constexpr uint32_t kOwnMemoryView = 0x0u;  // own byte 0 in a BD
 constexpr uint32_t kBdReach = 0x0u;  // bytes of its own that a BD can name
 namespace master {
-constexpr uint32_t CONTROL = 0, FIFO = 1, SOUTH_0 = 2, SOUTH_1 = 3;
-constexpr uint32_t SOUTH_2 = 4, SOUTH_3 = 5, SOUTH_4 = 6, SOUTH_5 = 7;
-constexpr uint32_t WEST_0 = 8, WEST_1 = 9, WEST_2 = 10, WEST_3 = 11;
-constexpr uint32_t NORTH_0 = 12, NORTH_1 = 13, NORTH_2 = 14, NORTH_3 = 15;
-constexpr uint32_t NORTH_4 = 16, NORTH_5 = 17, EAST_0 = 18, EAST_1 = 19;
-constexpr uint32_t EAST_2 = 20, EAST_3 = 21;
+constexpr uint32_t CONTROL = 0, FIFO = 1, SOUTH_0 = 2, SOUTH_1 = 3, SOUTH_2 = 4, SOUTH_3 = 5, SOUTH_4 = 6, SOUTH_5 = 7, WEST_0 = 8, WEST_1 = 9, WEST_2 = 10, WEST_3 = 11, NORTH_0 = 12, NORTH_1 = 13,
+    NORTH_2 = 14, NORTH_3 = 15, NORTH_4 = 16, NORTH_5 = 17, EAST_0 = 18, EAST_1 = 19, EAST_2 = 20, EAST_3 = 21;
 }  // namespace master
 namespace slave {
-constexpr uint32_t CONTROL = 0, FIFO = 1, SOUTH_0 = 2, SOUTH_1 = 3;
-constexpr uint32_t SOUTH_2 = 4, SOUTH_3 = 5, SOUTH_4 = 6, SOUTH_5 = 7;
-constexpr uint32_t SOUTH_6 = 8, SOUTH_7 = 9, WEST_0 = 10, WEST_1 = 11;
-constexpr uint32_t WEST_2 = 12, WEST_3 = 13, NORTH_0 = 14, NORTH_1 = 15;
-constexpr uint32_t NORTH_2 = 16, NORTH_3 = 17, EAST_0 = 18, EAST_1 = 19;
-constexpr uint32_t EAST_2 = 20, EAST_3 = 21, TRACE = 22;
+constexpr uint32_t CONTROL = 0, FIFO = 1, SOUTH_0 = 2, SOUTH_1 = 3, SOUTH_2 = 4, SOUTH_3 = 5, SOUTH_4 = 6, SOUTH_5 = 7, SOUTH_6 = 8, SOUTH_7 = 9, WEST_0 = 10, WEST_1 = 11, WEST_2 = 12, WEST_3 = 13,
+    NORTH_0 = 14, NORTH_1 = 15, NORTH_2 = 16, NORTH_3 = 17, EAST_0 = 18, EAST_1 = 19, EAST_2 = 20, EAST_3 = 21, TRACE = 22;
 }  // namespace slave
 constexpr PortGroup kMasterGroups[] = {{PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 6}, {PortSide::kWest, 4}, {PortSide::kNorth, 6}, {PortSide::kEast, 4}};
 constexpr PortGroup kSlaveGroups[] = {{PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 8}, {PortSide::kWest, 4}, {PortSide::kNorth, 4}, {PortSide::kEast, 4}, {PortSide::kTrace, 1}};
 // Per slave port the mask of the master ports that the switch can connect it to.
-constexpr uint32_t kConnections[kSlaves] = {0x3FFFFEu, 0x3FFFFFu, 0x3FFF07u, 0x3FFF0Bu, 0x3FFF13u, 0x3FFF23u, 0x3FFF43u, 0x3FFF83u, 0x3FFF03u, 0x3FFF03u, 0x3FF1FFu, 0x3FF2FFu, 0x3FF4FFu, 0x3FF8FFu, 0x3C1FFFu, 0x3C2FFFu, 0x3C4FFFu, 0x3C8FFFu, 0x7FFFFu, 0xBFFFFu, 0x13FFFFu, 0x23FFFFu, 0x3C0FFEu};
-constexpr NamedBlock kBlocks[] = {
-    {"LOCK_VALUE", LOCK_VALUE},
-    {"LOCK_OVERFLOW", LOCK_OVERFLOW},
-    {"LOCK_UNDERFLOW", LOCK_UNDERFLOW},
-    {"LOCK_REQUEST", LOCK_REQUEST},
-    {"DMA_BD", DMA_BD},
-    {"DMA_S2MM_CTRL", DMA_S2MM_CTRL},
-    {"DMA_S2MM_QUEUE", DMA_S2MM_QUEUE},
-    {"DMA_MM2S_CTRL", DMA_MM2S_CTRL},
-    {"DMA_MM2S_QUEUE", DMA_MM2S_QUEUE},
-    {"DMA_S2MM_STATUS", DMA_S2MM_STATUS},
-    {"DMA_MM2S_STATUS", DMA_MM2S_STATUS},
-    {"DMA_S2MM_WRITE_COUNT", DMA_S2MM_WRITE_COUNT},
-    {"DMA_S2MM_FOT_COUNT", DMA_S2MM_FOT_COUNT},
-    {"MUX", MUX},
-    {"DEMUX", DEMUX},
-    {"TIMER_CONTROL", TIMER_CONTROL},
-    {"TIMER_LOW", TIMER_LOW},
-    {"TIMER_HIGH", TIMER_HIGH},
-    {"SWITCH_MASTER", SWITCH_MASTER},
-    {"SWITCH_SLAVE", SWITCH_SLAVE},
-    {"SWITCH_SLOT", SWITCH_SLOT},
-    {"SWITCH_MERGE", SWITCH_MERGE},
-    {"MODULE_CLOCK", MODULE_CLOCK},
-    {"MODULE_RESET", MODULE_RESET},
-    {"COLUMN_CLOCK", COLUMN_CLOCK},
-    {"COLUMN_RESET", COLUMN_RESET},
-};
+constexpr uint32_t kConnections[kSlaves] = {0x3FFFFEu, 0x3FFFFFu, 0x3FFF07u, 0x3FFF0Bu, 0x3FFF13u, 0x3FFF23u, 0x3FFF43u, 0x3FFF83u, 0x3FFF03u, 0x3FFF03u, 0x3FF1FFu, 0x3FF2FFu, 0x3FF4FFu, 0x3FF8FFu,
+    0x3C1FFFu, 0x3C2FFFu, 0x3C4FFFu, 0x3C8FFFu, 0x7FFFFu, 0xBFFFFu, 0x13FFFFu, 0x23FFFFu, 0x3C0FFEu};
+constexpr NamedBlock kBlocks[] = {{"LOCK_VALUE", LOCK_VALUE}, {"LOCK_OVERFLOW", LOCK_OVERFLOW}, {"LOCK_UNDERFLOW", LOCK_UNDERFLOW}, {"LOCK_REQUEST", LOCK_REQUEST}, {"DMA_BD", DMA_BD},
+    {"DMA_S2MM_CTRL", DMA_S2MM_CTRL}, {"DMA_S2MM_QUEUE", DMA_S2MM_QUEUE}, {"DMA_MM2S_CTRL", DMA_MM2S_CTRL}, {"DMA_MM2S_QUEUE", DMA_MM2S_QUEUE}, {"DMA_S2MM_STATUS", DMA_S2MM_STATUS},
+    {"DMA_MM2S_STATUS", DMA_MM2S_STATUS}, {"DMA_S2MM_WRITE_COUNT", DMA_S2MM_WRITE_COUNT}, {"DMA_S2MM_FOT_COUNT", DMA_S2MM_FOT_COUNT}, {"MUX", MUX}, {"DEMUX", DEMUX},
+    {"TIMER_CONTROL", TIMER_CONTROL}, {"TIMER_LOW", TIMER_LOW}, {"TIMER_HIGH", TIMER_HIGH}, {"SWITCH_MASTER", SWITCH_MASTER}, {"SWITCH_SLAVE", SWITCH_SLAVE}, {"SWITCH_SLOT", SWITCH_SLOT},
+    {"SWITCH_MERGE", SWITCH_MERGE}, {"MODULE_CLOCK", MODULE_CLOCK}, {"MODULE_RESET", MODULE_RESET}, {"COLUMN_CLOCK", COLUMN_CLOCK}, {"COLUMN_RESET", COLUMN_RESET}};
 }  // namespace shim
 namespace mem {
 constexpr Block MEMORY{0x0u, 1, 0x80000u, 0x80000u};
@@ -560,50 +386,23 @@ constexpr uint32_t kOwnLockView = 64;  // own lock 0 in a BD
 constexpr uint32_t kOwnMemoryView = 0x80000u;  // own byte 0 in a BD
 constexpr uint32_t kBdReach = 0x180000u;  // bytes of its own that a BD can name
 namespace master {
-constexpr uint32_t DMA_0 = 0, DMA_1 = 1, DMA_2 = 2, DMA_3 = 3;
-constexpr uint32_t DMA_4 = 4, DMA_5 = 5, CONTROL = 6, SOUTH_0 = 7;
-constexpr uint32_t SOUTH_1 = 8, SOUTH_2 = 9, SOUTH_3 = 10, NORTH_0 = 11;
-constexpr uint32_t NORTH_1 = 12, NORTH_2 = 13, NORTH_3 = 14, NORTH_4 = 15;
-constexpr uint32_t NORTH_5 = 16;
+constexpr uint32_t DMA_0 = 0, DMA_1 = 1, DMA_2 = 2, DMA_3 = 3, DMA_4 = 4, DMA_5 = 5, CONTROL = 6, SOUTH_0 = 7, SOUTH_1 = 8, SOUTH_2 = 9, SOUTH_3 = 10, NORTH_0 = 11, NORTH_1 = 12, NORTH_2 = 13,
+    NORTH_3 = 14, NORTH_4 = 15, NORTH_5 = 16;
 }  // namespace master
 namespace slave {
-constexpr uint32_t DMA_0 = 0, DMA_1 = 1, DMA_2 = 2, DMA_3 = 3;
-constexpr uint32_t DMA_4 = 4, DMA_5 = 5, CONTROL = 6, SOUTH_0 = 7;
-constexpr uint32_t SOUTH_1 = 8, SOUTH_2 = 9, SOUTH_3 = 10, SOUTH_4 = 11;
-constexpr uint32_t SOUTH_5 = 12, NORTH_0 = 13, NORTH_1 = 14, NORTH_2 = 15;
-constexpr uint32_t NORTH_3 = 16, TRACE = 17;
+constexpr uint32_t DMA_0 = 0, DMA_1 = 1, DMA_2 = 2, DMA_3 = 3, DMA_4 = 4, DMA_5 = 5, CONTROL = 6, SOUTH_0 = 7, SOUTH_1 = 8, SOUTH_2 = 9, SOUTH_3 = 10, SOUTH_4 = 11, SOUTH_5 = 12, NORTH_0 = 13,
+    NORTH_1 = 14, NORTH_2 = 15, NORTH_3 = 16, TRACE = 17;
 }  // namespace slave
 constexpr PortGroup kMasterGroups[] = {{PortSide::kDma, 6}, {PortSide::kControl, 1}, {PortSide::kSouth, 4}, {PortSide::kNorth, 6}};
 constexpr PortGroup kSlaveGroups[] = {{PortSide::kDma, 6}, {PortSide::kControl, 1}, {PortSide::kSouth, 6}, {PortSide::kNorth, 4}, {PortSide::kTrace, 1}};
 // Per slave port the mask of the master ports that the switch can connect it to.
-constexpr uint32_t kConnections[kSlaves] = {0x1FFC1u, 0x1FFC2u, 0x1FFC4u, 0x1FFC8u, 0x1FFD0u, 0x1FFE0u, 0x1FFA0u, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x807Fu, 0x1007Fu, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x7A0u};
-constexpr NamedBlock kBlocks[] = {
-    {"MEMORY", MEMORY},
-    {"TIMER_CONTROL", TIMER_CONTROL},
-    {"TIMER_LOW", TIMER_LOW},
-    {"TIMER_HIGH", TIMER_HIGH},
-    {"MEMORY_CONTROL", MEMORY_CONTROL},
-    {"DMA_BD", DMA_BD},
-    {"DMA_S2MM_CTRL", DMA_S2MM_CTRL},
-    {"DMA_S2MM_QUEUE", DMA_S2MM_QUEUE},
-    {"DMA_MM2S_CTRL", DMA_MM2S_CTRL},
-    {"DMA_MM2S_QUEUE", DMA_MM2S_QUEUE},
-    {"DMA_S2MM_STATUS", DMA_S2MM_STATUS},
-    {"DMA_MM2S_STATUS", DMA_MM2S_STATUS},
-    {"DMA_S2MM_WRITE_COUNT", DMA_S2MM_WRITE_COUNT},
-    {"DMA_S2MM_FOT_COUNT", DMA_S2MM_FOT_COUNT},
-    {"DMA_MM2S_PAD_VALUE", DMA_MM2S_PAD_VALUE},
-    {"SWITCH_MASTER", SWITCH_MASTER},
-    {"SWITCH_SLAVE", SWITCH_SLAVE},
-    {"SWITCH_SLOT", SWITCH_SLOT},
-    {"SWITCH_MERGE", SWITCH_MERGE},
-    {"LOCK_VALUE", LOCK_VALUE},
-    {"LOCK_OVERFLOW", LOCK_OVERFLOW},
-    {"LOCK_UNDERFLOW", LOCK_UNDERFLOW},
-    {"LOCK_REQUEST", LOCK_REQUEST},
-    {"MODULE_CLOCK", MODULE_CLOCK},
-    {"MODULE_RESET", MODULE_RESET},
-};
+constexpr uint32_t kConnections[kSlaves] = {0x1FFC1u, 0x1FFC2u, 0x1FFC4u, 0x1FFC8u, 0x1FFD0u, 0x1FFE0u, 0x1FFA0u, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x807Fu, 0x1007Fu, 0x8FFu, 0x117Fu, 0x227Fu,
+    0x447Fu, 0x7A0u};
+constexpr NamedBlock kBlocks[] = {{"MEMORY", MEMORY}, {"TIMER_CONTROL", TIMER_CONTROL}, {"TIMER_LOW", TIMER_LOW}, {"TIMER_HIGH", TIMER_HIGH}, {"MEMORY_CONTROL", MEMORY_CONTROL}, {"DMA_BD", DMA_BD},
+    {"DMA_S2MM_CTRL", DMA_S2MM_CTRL}, {"DMA_S2MM_QUEUE", DMA_S2MM_QUEUE}, {"DMA_MM2S_CTRL", DMA_MM2S_CTRL}, {"DMA_MM2S_QUEUE", DMA_MM2S_QUEUE}, {"DMA_S2MM_STATUS", DMA_S2MM_STATUS},
+    {"DMA_MM2S_STATUS", DMA_MM2S_STATUS}, {"DMA_S2MM_WRITE_COUNT", DMA_S2MM_WRITE_COUNT}, {"DMA_S2MM_FOT_COUNT", DMA_S2MM_FOT_COUNT}, {"DMA_MM2S_PAD_VALUE", DMA_MM2S_PAD_VALUE},
+    {"SWITCH_MASTER", SWITCH_MASTER}, {"SWITCH_SLAVE", SWITCH_SLAVE}, {"SWITCH_SLOT", SWITCH_SLOT}, {"SWITCH_MERGE", SWITCH_MERGE}, {"LOCK_VALUE", LOCK_VALUE}, {"LOCK_OVERFLOW", LOCK_OVERFLOW},
+    {"LOCK_UNDERFLOW", LOCK_UNDERFLOW}, {"LOCK_REQUEST", LOCK_REQUEST}, {"MODULE_CLOCK", MODULE_CLOCK}, {"MODULE_RESET", MODULE_RESET}};
 }  // namespace mem
 namespace core {
 constexpr Block MEMORY{0x0u, 1, 0x10000u, 0x10000u};
@@ -655,66 +454,28 @@ constexpr uint32_t kOwnLockView = 0;  // own lock 0 in a BD
 constexpr uint32_t kOwnMemoryView = 0x0u;  // own byte 0 in a BD
 constexpr uint32_t kBdReach = 0x10000u;  // bytes of its own that a BD can name
 namespace master {
-constexpr uint32_t CORE = 0, DMA_0 = 1, DMA_1 = 2, CONTROL = 3;
-constexpr uint32_t FIFO = 4, SOUTH_0 = 5, SOUTH_1 = 6, SOUTH_2 = 7;
-constexpr uint32_t SOUTH_3 = 8, WEST_0 = 9, WEST_1 = 10, WEST_2 = 11;
-constexpr uint32_t WEST_3 = 12, NORTH_0 = 13, NORTH_1 = 14, NORTH_2 = 15;
-constexpr uint32_t NORTH_3 = 16, NORTH_4 = 17, NORTH_5 = 18, EAST_0 = 19;
-constexpr uint32_t EAST_1 = 20, EAST_2 = 21, EAST_3 = 22;
+constexpr uint32_t CORE = 0, DMA_0 = 1, DMA_1 = 2, CONTROL = 3, FIFO = 4, SOUTH_0 = 5, SOUTH_1 = 6, SOUTH_2 = 7, SOUTH_3 = 8, WEST_0 = 9, WEST_1 = 10, WEST_2 = 11, WEST_3 = 12, NORTH_0 = 13,
+    NORTH_1 = 14, NORTH_2 = 15, NORTH_3 = 16, NORTH_4 = 17, NORTH_5 = 18, EAST_0 = 19, EAST_1 = 20, EAST_2 = 21, EAST_3 = 22;
 }  // namespace master
 namespace slave {
-constexpr uint32_t CORE = 0, DMA_0 = 1, DMA_1 = 2, CONTROL = 3;
-constexpr uint32_t FIFO = 4, SOUTH_0 = 5, SOUTH_1 = 6, SOUTH_2 = 7;
-constexpr uint32_t SOUTH_3 = 8, SOUTH_4 = 9, SOUTH_5 = 10, WEST_0 = 11;
-constexpr uint32_t WEST_1 = 12, WEST_2 = 13, WEST_3 = 14, NORTH_0 = 15;
-constexpr uint32_t NORTH_1 = 16, NORTH_2 = 17, NORTH_3 = 18, EAST_0 = 19;
-constexpr uint32_t EAST_1 = 20, EAST_2 = 21, EAST_3 = 22, CORE_TRACE = 23;
-constexpr uint32_t MEM_TRACE = 24;
+constexpr uint32_t CORE = 0, DMA_0 = 1, DMA_1 = 2, CONTROL = 3, FIFO = 4, SOUTH_0 = 5, SOUTH_1 = 6, SOUTH_2 = 7, SOUTH_3 = 8, SOUTH_4 = 9, SOUTH_5 = 10, WEST_0 = 11, WEST_1 = 12, WEST_2 = 13,
+    WEST_3 = 14, NORTH_0 = 15, NORTH_1 = 16, NORTH_2 = 17, NORTH_3 = 18, EAST_0 = 19, EAST_1 = 20, EAST_2 = 21, EAST_3 = 22, CORE_TRACE = 23, MEM_TRACE = 24;
 }  // namespace slave
-constexpr PortGroup kMasterGroups[] = {{PortSide::kCore, 1}, {PortSide::kDma, 2}, {PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 4}, {PortSide::kWest, 4}, {PortSide::kNorth, 6}, {PortSide::kEast, 4}};
-constexpr PortGroup kSlaveGroups[] = {{PortSide::kCore, 1}, {PortSide::kDma, 2}, {PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 6}, {PortSide::kWest, 4}, {PortSide::kNorth, 4}, {PortSide::kEast, 4}, {PortSide::kTrace, 2}};
+constexpr PortGroup kMasterGroups[] = {{PortSide::kCore, 1}, {PortSide::kDma, 2}, {PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 4}, {PortSide::kWest, 4}, {PortSide::kNorth, 6},
+    {PortSide::kEast, 4}};
+constexpr PortGroup kSlaveGroups[] = {{PortSide::kCore, 1}, {PortSide::kDma, 2}, {PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 6}, {PortSide::kWest, 4}, {PortSide::kNorth, 4},
+    {PortSide::kEast, 4}, {PortSide::kTrace, 2}};
 // Per slave port the mask of the master ports that the switch can connect it to.
-constexpr uint32_t kConnections[kSlaves] = {0x7FFFFFu, 0x7FFFFBu, 0x7FFFFDu, 0x7FFFF7u, 0x7FFFFFu, 0x7FFE3Fu, 0x7FFE5Fu, 0x7FFE9Fu, 0x7FFF1Fu, 0x7FFE1Fu, 0x7FFE1Fu, 0x7FE3FFu, 0x7FE5FFu, 0x7FE9FFu, 0x7FF1FFu, 0x783FFFu, 0x785FFFu, 0x789FFFu, 0x791FFFu, 0xFFFFFu, 0x17FFFFu, 0x27FFFFu, 0x47FFFFu, 0x781FF2u, 0x781FF4u};
-constexpr NamedBlock kBlocks[] = {
-    {"MEMORY", MEMORY},
-    {"MEMORY_TIMER_CONTROL", MEMORY_TIMER_CONTROL},
-    {"MEMORY_TIMER_LOW", MEMORY_TIMER_LOW},
-    {"MEMORY_TIMER_HIGH", MEMORY_TIMER_HIGH},
-    {"MEMORY_CONTROL", MEMORY_CONTROL},
-    {"DMA_BD", DMA_BD},
-    {"DMA_S2MM_CTRL", DMA_S2MM_CTRL},
-    {"DMA_S2MM_QUEUE", DMA_S2MM_QUEUE},
-    {"DMA_MM2S_CTRL", DMA_MM2S_CTRL},
-    {"DMA_MM2S_QUEUE", DMA_MM2S_QUEUE},
-    {"DMA_S2MM_STATUS", DMA_S2MM_STATUS},
-    {"DMA_MM2S_STATUS", DMA_MM2S_STATUS},
-    {"DMA_S2MM_WRITE_COUNT", DMA_S2MM_WRITE_COUNT},
-    {"DMA_S2MM_FOT_COUNT", DMA_S2MM_FOT_COUNT},
-    {"LOCK_VALUE", LOCK_VALUE},
-    {"LOCK_OVERFLOW", LOCK_OVERFLOW},
-    {"LOCK_UNDERFLOW", LOCK_UNDERFLOW},
-    {"LOCK_REQUEST", LOCK_REQUEST},
-    {"PROGRAM_MEMORY", PROGRAM_MEMORY},
-    {"REGISTER_WINDOW", REGISTER_WINDOW},
-    {"CORE_PC", CORE_PC},
-    {"CORE_SP", CORE_SP},
-    {"CORE_LR", CORE_LR},
-    {"CORE_CONTROL", CORE_CONTROL},
-    {"CORE_STATUS", CORE_STATUS},
-    {"CORE_ENABLE_EVENTS", CORE_ENABLE_EVENTS},
-    {"TIMER_CONTROL", TIMER_CONTROL},
-    {"TIMER_LOW", TIMER_LOW},
-    {"TIMER_HIGH", TIMER_HIGH},
-    {"TILE_CONTROL", TILE_CONTROL},
-    {"CASCADE_CONTROL", CASCADE_CONTROL},
-    {"CORE_MEMORY_ZEROISE", CORE_MEMORY_ZEROISE},
-    {"SWITCH_MASTER", SWITCH_MASTER},
-    {"SWITCH_SLAVE", SWITCH_SLAVE},
-    {"SWITCH_SLOT", SWITCH_SLOT},
-    {"SWITCH_MERGE", SWITCH_MERGE},
-    {"MODULE_CLOCK", MODULE_CLOCK},
-    {"MODULE_RESET", MODULE_RESET},
-};
+constexpr uint32_t kConnections[kSlaves] = {0x7FFFFFu, 0x7FFFFBu, 0x7FFFFDu, 0x7FFFF7u, 0x7FFFFFu, 0x7FFE3Fu, 0x7FFE5Fu, 0x7FFE9Fu, 0x7FFF1Fu, 0x7FFE1Fu, 0x7FFE1Fu, 0x7FE3FFu, 0x7FE5FFu, 0x7FE9FFu,
+    0x7FF1FFu, 0x783FFFu, 0x785FFFu, 0x789FFFu, 0x791FFFu, 0xFFFFFu, 0x17FFFFu, 0x27FFFFu, 0x47FFFFu, 0x781FF2u, 0x781FF4u};
+constexpr NamedBlock kBlocks[] = {{"MEMORY", MEMORY}, {"MEMORY_TIMER_CONTROL", MEMORY_TIMER_CONTROL}, {"MEMORY_TIMER_LOW", MEMORY_TIMER_LOW}, {"MEMORY_TIMER_HIGH", MEMORY_TIMER_HIGH},
+    {"MEMORY_CONTROL", MEMORY_CONTROL}, {"DMA_BD", DMA_BD}, {"DMA_S2MM_CTRL", DMA_S2MM_CTRL}, {"DMA_S2MM_QUEUE", DMA_S2MM_QUEUE}, {"DMA_MM2S_CTRL", DMA_MM2S_CTRL},
+    {"DMA_MM2S_QUEUE", DMA_MM2S_QUEUE}, {"DMA_S2MM_STATUS", DMA_S2MM_STATUS}, {"DMA_MM2S_STATUS", DMA_MM2S_STATUS}, {"DMA_S2MM_WRITE_COUNT", DMA_S2MM_WRITE_COUNT},
+    {"DMA_S2MM_FOT_COUNT", DMA_S2MM_FOT_COUNT}, {"LOCK_VALUE", LOCK_VALUE}, {"LOCK_OVERFLOW", LOCK_OVERFLOW}, {"LOCK_UNDERFLOW", LOCK_UNDERFLOW}, {"LOCK_REQUEST", LOCK_REQUEST},
+    {"PROGRAM_MEMORY", PROGRAM_MEMORY}, {"REGISTER_WINDOW", REGISTER_WINDOW}, {"CORE_PC", CORE_PC}, {"CORE_SP", CORE_SP}, {"CORE_LR", CORE_LR}, {"CORE_CONTROL", CORE_CONTROL},
+    {"CORE_STATUS", CORE_STATUS}, {"CORE_ENABLE_EVENTS", CORE_ENABLE_EVENTS}, {"TIMER_CONTROL", TIMER_CONTROL}, {"TIMER_LOW", TIMER_LOW}, {"TIMER_HIGH", TIMER_HIGH}, {"TILE_CONTROL", TILE_CONTROL},
+    {"CASCADE_CONTROL", CASCADE_CONTROL}, {"CORE_MEMORY_ZEROISE", CORE_MEMORY_ZEROISE}, {"SWITCH_MASTER", SWITCH_MASTER}, {"SWITCH_SLAVE", SWITCH_SLAVE}, {"SWITCH_SLOT", SWITCH_SLOT},
+    {"SWITCH_MERGE", SWITCH_MERGE}, {"MODULE_CLOCK", MODULE_CLOCK}, {"MODULE_RESET", MODULE_RESET}};
 }  // namespace core
 }  // namespace reg
 

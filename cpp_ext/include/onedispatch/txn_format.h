@@ -56,290 +56,218 @@ struct Header {
 };
 struct V0_1 {
   static constexpr uint8_t version_major = 0, version_minor = 1;
+  // size: without payload. transactions/format/spec.py describes the fields.
   struct WRITE {
     static constexpr uint8_t opcode = 0;
-    static constexpr uint32_t size = 24;  // without payload
-    static constexpr ByteField size_field{20, 4};
-    static constexpr ByteField reg{8, 8};  // register address
-    static constexpr ByteField value{16, 4};  // word
+    static constexpr uint32_t size = 24;
+    static constexpr ByteField size_field{20, 4}, reg{8, 8}, value{16, 4};
   };
   struct BLOCKWRITE {
     static constexpr uint8_t opcode = 1;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{12, 4};
-    static constexpr uint32_t payload_at = 16;
-    static constexpr ByteField reg{8, 4};  // first register address
+    static constexpr uint32_t size = 16, payload_at = 16;
+    static constexpr ByteField size_field{12, 4}, reg{8, 4};
   };
   struct MASKWRITE {
     static constexpr uint8_t opcode = 3;
-    static constexpr uint32_t size = 32;  // without payload
-    static constexpr ByteField size_field{24, 4};
-    static constexpr ByteField reg{8, 8};  // register address
-    static constexpr ByteField value{16, 4};  // value under the mask
-    static constexpr ByteField mask{20, 4};  // bits that count
+    static constexpr uint32_t size = 32;
+    static constexpr ByteField size_field{24, 4}, reg{8, 8}, value{16, 4}, mask{20, 4};
   };
   struct MASKPOLL {
     static constexpr uint8_t opcode = 4;
-    static constexpr uint32_t size = 32;  // without payload
-    static constexpr ByteField size_field{24, 4};
-    static constexpr ByteField reg{8, 8};  // register address
-    static constexpr ByteField value{16, 4};  // value under the mask
-    static constexpr ByteField mask{20, 4};  // bits that count
+    static constexpr uint32_t size = 32;
+    static constexpr ByteField size_field{24, 4}, reg{8, 8}, value{16, 4}, mask{20, 4};
   };
   struct NOOP {
     static constexpr uint8_t opcode = 5;
-    static constexpr uint32_t size = 4;  // without payload
+    static constexpr uint32_t size = 4;
   };
   struct PREEMPT {
     static constexpr uint8_t opcode = 6;
-    static constexpr uint32_t size = 4;  // without payload
-    static constexpr ByteField level{1, 1};  // 0 none, 1 memory tile, 2 core tile, 3 registers
+    static constexpr uint32_t size = 4;
+    static constexpr ByteField level{1, 1};
   };
   struct MASKPOLL_BUSY {
     static constexpr uint8_t opcode = 7;
-    static constexpr uint32_t size = 32;  // without payload
-    static constexpr ByteField size_field{24, 4};
-    static constexpr ByteField reg{8, 8};  // register address
-    static constexpr ByteField value{16, 4};  // value under the mask
-    static constexpr ByteField mask{20, 4};  // bits that count
+    static constexpr uint32_t size = 32;
+    static constexpr ByteField size_field{24, 4}, reg{8, 8}, value{16, 4}, mask{20, 4};
   };
   struct LOADPDI {
     static constexpr uint8_t opcode = 8;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField pdi_id{2, 2};  // PDI of the xclbin
-    static constexpr ByteField pdi_size{4, 4};  // bytes of the PDI, 0 = whole
-    static constexpr ByteField address{8, 8};  // address of the PDI, 0 = by id
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField pdi_id{2, 2}, pdi_size{4, 4}, address{8, 8};
   };
   struct LOAD_PM_START {
     static constexpr uint8_t opcode = 9;
-    static constexpr uint32_t size = 8;  // without payload
-    static constexpr ByteField count{1, 3};  // sequences that follow
-    static constexpr ByteField pm_id{4, 4};  // program
+    static constexpr uint32_t size = 8;
+    static constexpr ByteField count{1, 3}, pm_id{4, 4};
   };
   struct CREATE_SCRATCHPAD {
     static constexpr uint8_t opcode = 10;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField usage{1, 1};  // what it is for
-    static constexpr ByteField scratch_size{4, 4};  // bytes
-    static constexpr ByteField scratch_offset{8, 8};  // offset of the scratchpad
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField usage{1, 1}, scratch_size{4, 4}, scratch_offset{8, 8};
   };
   struct UPDATE_STATE_TABLE {
     static constexpr uint8_t opcode = 11;
-    static constexpr uint32_t size = 8;  // without payload
-    static constexpr ByteField state_index{1, 1};  // entry of the state table
-    static constexpr ByteField function{2, 1};  // 0 multiply, 1 increment, 2 decrement
-    static constexpr ByteField argument{4, 4};  // operand of the function
+    static constexpr uint32_t size = 8;
+    static constexpr ByteField state_index{1, 1}, function{2, 1}, argument{4, 4};
   };
   struct UPDATE_REG {
     static constexpr uint8_t opcode = 12;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField state_index{1, 1};  // entry of the state table
-    static constexpr ByteField function{2, 1};  // 0 multiply, 1 increment, 2 decrement
-    static constexpr ByteField argument{4, 4};  // operand of the function
-    static constexpr ByteField reg{8, 4};  // register offset
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField state_index{1, 1}, function{2, 1}, argument{4, 4}, reg{8, 4};
   };
   struct UPDATE_SCRATCH {
     static constexpr uint8_t opcode = 13;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField state_index{1, 1};  // entry of the state table
-    static constexpr ByteField function{2, 1};  // 0 multiply, 1 increment, 2 decrement
-    static constexpr ByteField argument{4, 4};  // operand of the function
-    static constexpr ByteField reg{8, 4};  // register offset
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField state_index{1, 1}, function{2, 1}, argument{4, 4}, reg{8, 4};
   };
   struct TCT {
     static constexpr uint8_t opcode = 128;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField word{8, 4};  // direction[7:0] | row[15:8] | column[23:16]
-    static constexpr ByteField config{12, 4};  // rows[15:8] | columns[23:16] | channel[31:24]
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField size_field{4, 4}, word{8, 4}, config{12, 4};
   };
   struct DDR_PATCH {
     static constexpr uint8_t opcode = 129;
-    static constexpr uint32_t size = 48;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField reg{24, 8};  // address of shim BD word 1
-    static constexpr ByteField arg_index{32, 8};  // which kernel argument
-    static constexpr ByteField arg_offset{40, 8};  // bytes added to its address
+    static constexpr uint32_t size = 48;
+    static constexpr ByteField size_field{4, 4}, reg{24, 8}, arg_index{32, 8}, arg_offset{40, 8};
   };
   struct READ_REGS {
     static constexpr uint8_t opcode = 130;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr uint32_t payload_at = 16;
-    static constexpr ByteField count{8, 4};  // number of addresses
+    static constexpr uint32_t size = 16, payload_at = 16;
+    static constexpr ByteField size_field{4, 4}, count{8, 4};
   };
   struct RECORD_TIMER {
     static constexpr uint8_t opcode = 131;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField id{8, 4};  // time stamp id
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField size_field{4, 4}, id{8, 4};
   };
   struct MERGE_SYNC {
     static constexpr uint8_t opcode = 132;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField tokens{8, 1};  // tokens to wait for
-    static constexpr ByteField columns{9, 1};  // columns that send them
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField size_field{4, 4}, tokens{8, 1}, columns{9, 1};
   };
   struct NEXT {
     static constexpr uint8_t opcode = 133;
-    static constexpr uint32_t size = 8;  // without payload
+    static constexpr uint32_t size = 8, payload_at = 8;
     static constexpr ByteField size_field{4, 4};
-    static constexpr uint32_t payload_at = 8;
   };
   struct TIMER_134 {
     static constexpr uint8_t opcode = 134;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField id{8, 4};  // counts 0, 1, 2...
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField size_field{4, 4}, id{8, 4};
   };
   struct LOAD_PM_END {
     static constexpr uint8_t opcode = 200;
-    static constexpr uint32_t size = 8;  // without payload
+    static constexpr uint32_t size = 8, payload_at = 8;
     static constexpr ByteField size_field{4, 4};
-    static constexpr uint32_t payload_at = 8;
   };
 };
 struct V1_0 {
   static constexpr uint8_t version_major = 1, version_minor = 0;
+  // size: without payload. transactions/format/spec.py describes the fields.
   struct WRITE {
     static constexpr uint8_t opcode = 0;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField reg{4, 4};  // register address
-    static constexpr ByteField value{8, 4};  // word
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField reg{4, 4}, value{8, 4};
   };
   struct BLOCKWRITE {
     static constexpr uint8_t opcode = 1;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField size_field{8, 4};
-    static constexpr uint32_t payload_at = 12;
-    static constexpr ByteField reg{4, 4};  // first register address
+    static constexpr uint32_t size = 12, payload_at = 12;
+    static constexpr ByteField size_field{8, 4}, reg{4, 4};
   };
   struct MASKWRITE {
     static constexpr uint8_t opcode = 3;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField reg{4, 4};  // register address
-    static constexpr ByteField value{8, 4};  // value under the mask
-    static constexpr ByteField mask{12, 4};  // bits that count
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField reg{4, 4}, value{8, 4}, mask{12, 4};
   };
   struct MASKPOLL {
     static constexpr uint8_t opcode = 4;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField reg{4, 4};  // register address
-    static constexpr ByteField value{8, 4};  // value under the mask
-    static constexpr ByteField mask{12, 4};  // bits that count
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField reg{4, 4}, value{8, 4}, mask{12, 4};
   };
   struct NOOP {
     static constexpr uint8_t opcode = 5;
-    static constexpr uint32_t size = 4;  // without payload
+    static constexpr uint32_t size = 4;
   };
   struct PREEMPT {
     static constexpr uint8_t opcode = 6;
-    static constexpr uint32_t size = 4;  // without payload
-    static constexpr ByteField level{1, 1};  // 0 none, 1 memory tile, 2 core tile, 3 registers
+    static constexpr uint32_t size = 4;
+    static constexpr ByteField level{1, 1};
   };
   struct MASKPOLL_BUSY {
     static constexpr uint8_t opcode = 7;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField reg{4, 4};  // register address
-    static constexpr ByteField value{8, 4};  // value under the mask
-    static constexpr ByteField mask{12, 4};  // bits that count
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField reg{4, 4}, value{8, 4}, mask{12, 4};
   };
   struct LOADPDI {
     static constexpr uint8_t opcode = 8;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField pdi_id{2, 2};  // PDI of the xclbin
-    static constexpr ByteField pdi_size{4, 4};  // bytes of the PDI, 0 = whole
-    static constexpr ByteField address{8, 8};  // address of the PDI, 0 = by id
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField pdi_id{2, 2}, pdi_size{4, 4}, address{8, 8};
   };
   struct LOAD_PM_START {
     static constexpr uint8_t opcode = 9;
-    static constexpr uint32_t size = 8;  // without payload
-    static constexpr ByteField count{1, 3};  // sequences that follow
-    static constexpr ByteField pm_id{4, 4};  // program
+    static constexpr uint32_t size = 8;
+    static constexpr ByteField count{1, 3}, pm_id{4, 4};
   };
   struct CREATE_SCRATCHPAD {
     static constexpr uint8_t opcode = 10;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField usage{1, 1};  // what it is for
-    static constexpr ByteField scratch_size{4, 4};  // bytes
-    static constexpr ByteField scratch_offset{8, 8};  // offset of the scratchpad
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField usage{1, 1}, scratch_size{4, 4}, scratch_offset{8, 8};
   };
   struct UPDATE_STATE_TABLE {
     static constexpr uint8_t opcode = 11;
-    static constexpr uint32_t size = 8;  // without payload
-    static constexpr ByteField state_index{1, 1};  // entry of the state table
-    static constexpr ByteField function{2, 1};  // 0 multiply, 1 increment, 2 decrement
-    static constexpr ByteField argument{4, 4};  // operand of the function
+    static constexpr uint32_t size = 8;
+    static constexpr ByteField state_index{1, 1}, function{2, 1}, argument{4, 4};
   };
   struct UPDATE_REG {
     static constexpr uint8_t opcode = 12;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField state_index{1, 1};  // entry of the state table
-    static constexpr ByteField function{2, 1};  // 0 multiply, 1 increment, 2 decrement
-    static constexpr ByteField argument{4, 4};  // operand of the function
-    static constexpr ByteField reg{8, 4};  // register offset
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField state_index{1, 1}, function{2, 1}, argument{4, 4}, reg{8, 4};
   };
   struct UPDATE_SCRATCH {
     static constexpr uint8_t opcode = 13;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField state_index{1, 1};  // entry of the state table
-    static constexpr ByteField function{2, 1};  // 0 multiply, 1 increment, 2 decrement
-    static constexpr ByteField argument{4, 4};  // operand of the function
-    static constexpr ByteField reg{8, 4};  // register offset
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField state_index{1, 1}, function{2, 1}, argument{4, 4}, reg{8, 4};
   };
   struct TCT {
     static constexpr uint8_t opcode = 128;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField word{8, 4};  // direction[7:0] | row[15:8] | column[23:16]
-    static constexpr ByteField config{12, 4};  // rows[15:8] | columns[23:16] | channel[31:24]
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField size_field{4, 4}, word{8, 4}, config{12, 4};
   };
   struct DDR_PATCH {
     static constexpr uint8_t opcode = 129;
-    static constexpr uint32_t size = 24;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField reg{8, 4};  // address of shim BD word 1
-    static constexpr ByteField arg_index{12, 1};  // which kernel argument
-    static constexpr ByteField arg_offset{16, 8};  // bytes added to its address
+    static constexpr uint32_t size = 24;
+    static constexpr ByteField size_field{4, 4}, reg{8, 4}, arg_index{12, 1}, arg_offset{16, 8};
   };
   struct READ_REGS {
     static constexpr uint8_t opcode = 130;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr uint32_t payload_at = 16;
-    static constexpr ByteField count{8, 4};  // number of addresses
+    static constexpr uint32_t size = 16, payload_at = 16;
+    static constexpr ByteField size_field{4, 4}, count{8, 4};
   };
   struct RECORD_TIMER {
     static constexpr uint8_t opcode = 131;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField id{8, 4};  // time stamp id
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField size_field{4, 4}, id{8, 4};
   };
   struct MERGE_SYNC {
     static constexpr uint8_t opcode = 132;
-    static constexpr uint32_t size = 16;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField tokens{8, 1};  // tokens to wait for
-    static constexpr ByteField columns{9, 1};  // columns that send them
+    static constexpr uint32_t size = 16;
+    static constexpr ByteField size_field{4, 4}, tokens{8, 1}, columns{9, 1};
   };
   struct NEXT {
     static constexpr uint8_t opcode = 133;
-    static constexpr uint32_t size = 8;  // without payload
+    static constexpr uint32_t size = 8, payload_at = 8;
     static constexpr ByteField size_field{4, 4};
-    static constexpr uint32_t payload_at = 8;
   };
   struct TIMER_134 {
     static constexpr uint8_t opcode = 134;
-    static constexpr uint32_t size = 12;  // without payload
-    static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField id{8, 4};  // counts 0, 1, 2...
+    static constexpr uint32_t size = 12;
+    static constexpr ByteField size_field{4, 4}, id{8, 4};
   };
   struct LOAD_PM_END {
     static constexpr uint8_t opcode = 200;
-    static constexpr uint32_t size = 8;  // without payload
+    static constexpr uint32_t size = 8, payload_at = 8;
     static constexpr ByteField size_field{4, 4};
-    static constexpr uint32_t payload_at = 8;
   };
 };
 // What a decoder must know to step over an op. size: the only legal size, 0 when it varies.
