@@ -24,7 +24,7 @@
 #include "bind_members.h"
 #include "bind_prints.h"
 #include "program/charge.h"
-#include "program/contain.h"
+#include "program/signal_guard.h"
 #include "program/image.h"
 
 namespace py = pybind11;
@@ -57,6 +57,8 @@ template <> struct type_caster<xrt::ert_cmd_state> : constructed_caster<xrt::ert
 }  // namespace pybind11::detail
 
 namespace {
+
+using namespace py::literals;
 
 [[noreturn]] void raise_value_error(const std::string& text) {
   PyErr_SetObject(PyExc_ValueError, shown(text).ptr());
@@ -159,6 +161,13 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
+template <typename Items, typename Convert>
+py::list list_of(const Items& items, Convert convert) {
+  py::list all;
+  for (const auto& item : items) all.append(convert(item));
+  return all;
+}
+
 py::dict to_dict(const od::RunReport& report) {
   py::dict all;
   all["cycles"] = report.cycles;
@@ -171,38 +180,17 @@ py::dict to_dict(const od::RunReport& report) {
   all["ddr_bytes_written"] = report.ddr_written;
   all["ddr_burst_bytes"] = report.ddr_burst_bytes;
   all["registers"] = report.registers;
-  py::list channels, cores;
-  for (const auto& c : report.channels) {
-    py::dict one;
-    one["column"] = c.column;
-    one["row"] = c.row;
-    one["direction"] = c.mm2s ? "MM2S" : "S2MM";
-    one["channel"] = c.channel;
-    one["bytes"] = c.bytes;
-    one["busy"] = c.busy;
-    one["stall"] = c.stall;
+  all["channels"] = list_of(report.channels, [](const auto& c) {
+    py::dict one("column"_a = c.column, "row"_a = c.row, "direction"_a = c.mm2s ? "MM2S" : "S2MM",
+                 "channel"_a = c.channel, "bytes"_a = c.bytes, "busy"_a = c.busy, "stall"_a = c.stall);
     if (c.open) one["open"] = true;
-    channels.append(one);
-  }
-  for (const auto& c : report.cores) {
-    py::dict one;
-    one["column"] = c.column;
-    one["row"] = c.row;
-    one["busy"] = c.busy;
-    one["calls"] = c.calls;
-    cores.append(one);
-  }
-  all["channels"] = channels;
-  all["cores"] = cores;
+    return one;
+  });
+  all["cores"] = list_of(report.cores, [](const auto& c) {
+    return py::dict("column"_a = c.column, "row"_a = c.row, "busy"_a = c.busy, "calls"_a = c.calls);
+  });
   if (report.traced) all["trace"] = trace_of(report);
   return all;
-}
-
-py::dict at_tile(uint32_t column, uint32_t row) {
-  py::dict one;
-  one["column"] = column;
-  one["row"] = row;
-  return one;
 }
 
 py::dict to_dict(const od::ReplayReport& report) {
@@ -223,42 +211,20 @@ py::dict to_dict(const od::ReplayReport& report) {
     stop["text"] = shown(report.stop);
     all["stop"] = stop;
   }
-  py::list arguments, assumed, absent, unfinished;
-  for (const auto& a : report.arguments) {
-    py::dict one;
-    one["argument"] = a.argument;
-    one["first"] = a.first;
-    one["end"] = a.end;
-    one["read"] = a.read;
-    one["written"] = a.written;
-    arguments.append(one);
-  }
-  for (const auto& a : report.assumed) {
-    py::dict one = at_tile(a.column, a.row);
-    one["lock"] = a.lock;
-    one["times"] = a.times;
-    one["set"] = a.set;
-    assumed.append(one);
-  }
-  for (const auto& a : report.absent_bds) {
-    py::dict one = at_tile(a.column, a.row);
-    one["bd"] = a.bd;
-    one["times"] = a.times;
-    absent.append(one);
-  }
-  for (const auto& u : report.unfinished) {
-    py::dict one = at_tile(u.column, u.row);
-    one["direction"] = u.mm2s ? "MM2S" : "S2MM";
-    one["channel"] = u.channel;
-    one["words_left"] = u.words_left;
-    one["moving"] = u.moving;
-    one["why"] = shown(u.why);
-    unfinished.append(one);
-  }
-  all["arguments"] = arguments;
-  all["assumed"] = assumed;
-  all["absent_bds"] = absent;
-  all["unfinished"] = unfinished;
+  all["arguments"] = list_of(report.arguments, [](const auto& a) {
+    return py::dict("argument"_a = a.argument, "first"_a = a.first, "end"_a = a.end, "read"_a = a.read,
+                    "written"_a = a.written);
+  });
+  all["assumed"] = list_of(report.assumed, [](const auto& a) {
+    return py::dict("column"_a = a.column, "row"_a = a.row, "lock"_a = a.lock, "times"_a = a.times, "set"_a = a.set);
+  });
+  all["absent_bds"] = list_of(report.absent_bds, [](const auto& a) {
+    return py::dict("column"_a = a.column, "row"_a = a.row, "bd"_a = a.bd, "times"_a = a.times);
+  });
+  all["unfinished"] = list_of(report.unfinished, [](const auto& u) {
+    return py::dict("column"_a = u.column, "row"_a = u.row, "direction"_a = u.mm2s ? "MM2S" : "S2MM",
+                    "channel"_a = u.channel, "words_left"_a = u.words_left, "moving"_a = u.moving, "why"_a = shown(u.why));
+  });
   return all;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python functions as kernels. They run on any thread, with the interpreter lock, which no thread waits for
 // while others need it to go on: who waits for a kernel call gives the lock back (interrupt.h), and objects
-// that end without it wait until somebody has it.
+// that end without it wait until another thread has it.
 #include "bind_constructed.h"
 #include "bind_gil.h"
 #include "bind_kernels.h"
@@ -23,7 +23,7 @@
 #include "onedispatch/errors.h"
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
-#include "program/contain.h"
+#include "program/signal_guard.h"
 #include "program/plugin_library.h"
 #include "program/owned_kernel.h"
 #include "sim/engine/workers.h"
@@ -181,8 +181,8 @@ auto in_python(const std::string& kernel, Body body) {
     if (is_signal(error)) throw Signal(std::move(error));
     if (error.matches(watchdog("BodyInterrupt"))) throw od::CallInterrupted{kernel + ": its body was left on Ctrl-C"};
     const od_status status = status_of(error);
-    const bool told = error.matches(py::module_::import("onedispatch.transactions.base.errors").attr("KernelError"));
-    const std::string text = told ? py::str(error.value()).cast<std::string>() : "it raised " + text_of(error);
+    const bool typed = error.matches(py::module_::import("onedispatch.transactions.base.errors").attr("KernelError"));
+    const std::string text = typed ? py::str(error.value()).cast<std::string>() : "it raised " + text_of(error);
     fail(status, kernel + ": " + text, std::make_shared<Kept>(error.value()));
   } catch (const py::builtin_exception& error) {
     fail(OD_RUNTIME_FAILURE, kernel + ": " + error.what());
@@ -246,7 +246,7 @@ py::object bytes_at(uint8_t* data, uint32_t bytes, bool writable) {
 struct Host {
   const od_host* host = nullptr;
 
-  // The text is made where somebody listens.
+  // The text is made only for a listener.
   void print(const std::vector<uint32_t>& member, const std::string& format, const py::sequence& values) const {
     if (host == nullptr || host->print == nullptr) return;
     std::array<uint32_t, OD_MAX_DIMS> all;
@@ -282,17 +282,17 @@ class PythonPlan final : public od::BodyPlan {
         chunks[i] = bytes_at(call.operand[i], setup_.operands[i].bytes, setup_.spec->operands[i].role == OD_ROLE_OUTPUT);
       }
       const auto host = call.host == nullptr ? nullptr : std::make_shared<Host>(Host{call.host});
-      const py::object told = host == nullptr ? py::object(py::none()) : py::cast(host);
+      const py::object listener = host == nullptr ? py::object(py::none()) : py::cast(host);
       struct Over {
         const std::shared_ptr<Host>& host;
         ~Over() {
           if (host != nullptr) host->host = nullptr;
         }
       } const over{host};
-      const od::NamesCrash naming(name_.c_str());
+      const od::CrashLabel naming(name_.c_str());
       const py::object interrupts = py::module_::import("onedispatch.cpp_ext._core").attr("interrupts");
       watchdog("watched")(function_->get(), od::body_limit() / 1000.0, tuple_of(call.origin), tuple_of(call.member), tuple_of(call.count),
-                          chunks, bytes_at(call.scratch, setup_.scratch_bytes, true), told, py::arg("interrupts") = interrupts);
+                          chunks, bytes_at(call.scratch, setup_.scratch_bytes, true), listener, py::arg("interrupts") = interrupts);
     });
   }
 
@@ -424,7 +424,7 @@ void register_kernel(const py::dict& spec, const py::dict& functions, const std:
 void run_kernel(uint32_t digest, const std::vector<uint32_t>& words, const py::list& arrays, size_t scratch_bytes, double seconds,
                 const py::list& printed, size_t print_bytes) {
   const od::KernelPtr kernel = od::registry().find(digest);
-  if (kernel == nullptr) fail(OD_NOT_FOUND, "kernel " + od::digest_text(digest) + ", which nobody brought");
+  if (kernel == nullptr) fail(OD_NOT_FOUND, "kernel " + od::digest_text(digest) + ", which no library registered");
   std::vector<py::buffer_info> held;
   std::vector<od::HostOperand> operands(arrays.size());
   for (size_t i = 0; i < arrays.size(); ++i) {

@@ -8,7 +8,7 @@
 
 #include "onedispatch/interrupt.h"
 
-// What a signal handler of Python raised, KeyboardInterrupt mostly: it ends a run, and is nobody's failure.
+// What a signal handler of Python raised, KeyboardInterrupt mostly: it ends a run, and is not a failure of the run.
 struct Signal : onedispatch::Interrupted {
   Signal() = default;  // what is set now
   explicit Signal(pybind11::error_already_set&& error) : raised(std::move(error)) {}

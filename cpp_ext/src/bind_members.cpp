@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "onedispatch/txn_format.h"
-#include "program/contain.h"
+#include "program/signal_guard.h"
 #include "program/member_run.h"
 
 namespace py = pybind11;
@@ -56,7 +56,7 @@ void read_operand(const py::handle& row, od::MemberRun& run, od_operand& operand
   run.high.push_back(high);
 }
 
-py::object told(const od::MemberTouched& one, size_t rank) {
+py::object access_of(const od::MemberTouched& one, size_t rank) {
   if (!one.any) return py::none();
   const auto numbers = [&](const auto& from) { return std::vector<int64_t>(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(rank)); };
   py::dict seen;
@@ -94,7 +94,7 @@ py::dict run_members(uint32_t digest, const py::dict& setup, const py::list& ope
     od::run_members(kernel, run, guarded, at_end);
   }
   py::list touched;
-  for (size_t i = 0; i < operands.size(); ++i) touched.append(told(run.touched[i], run.setup.operands[i].n_axes));
+  for (size_t i = 0; i < operands.size(); ++i) touched.append(access_of(run.touched[i], run.setup.operands[i].n_axes));
   py::dict result;
   result["touched"] = touched;
   result["left"] = run.left;

@@ -13,7 +13,7 @@
 
 #include "onedispatch/kernel_tables.h"
 #include "program/plugin_library.h"
-#include "program/contain.h"
+#include "program/signal_guard.h"
 
 namespace py = pybind11;
 namespace od = onedispatch;

@@ -8,7 +8,7 @@
 
 #include "onedispatch/report.h"
 
-// Kernels from outside, files and paths may hold bytes that are no UTF-8.
+// Custom kernels, files and paths may hold bytes that are no UTF-8.
 pybind11::str shown(const std::string& text);
 
 // A line as onedispatch/plugin_print.h makes it.

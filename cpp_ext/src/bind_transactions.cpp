@@ -15,19 +15,19 @@ namespace txn = onedispatch::txn;
 
 namespace {
 
-struct View {
+struct ByteView {
   const uint8_t* data;
   uint64_t size;
 };
 
 // bytes cannot change, so that the GIL may be released while they are read.
-View view(const py::bytes& data) {
+ByteView view(const py::bytes& data) {
   return {reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(data.ptr())),
           static_cast<uint64_t>(PyBytes_GET_SIZE(data.ptr()))};
 }
 
 py::tuple decode(const py::bytes& data) {
-  const View file = view(data);
+  const ByteView file = view(data);
   const uint64_t room = txn::op_limit(file.data, file.size);
   py::array_t<int64_t> offsets(static_cast<py::ssize_t>(room + 1));
   int64_t* const starts = offsets.mutable_data();
@@ -44,7 +44,7 @@ py::tuple decode(const py::bytes& data) {
 // `shape`: generation, rows, columns and BDs of a memory tile of the array.
 py::list validate(const py::bytes& data, const std::optional<txn::ArgumentSizes>& sizes,
                   const std::optional<std::array<uint64_t, 4>>& shape) {
-  const View file = view(data);
+  const ByteView file = view(data);
   std::vector<txn::Finding> found;
   txn::ArrayShape array{};
   if (shape) array = {(*shape)[0], (*shape)[1], (*shape)[2], (*shape)[3]};
@@ -62,7 +62,7 @@ py::list validate(const py::bytes& data, const std::optional<txn::ArgumentSizes>
 }
 
 py::tuple patches(const py::bytes& data) {
-  const View file = view(data);
+  const ByteView file = view(data);
   std::vector<txn::Patch> all;
   {
     py::gil_scoped_release release;

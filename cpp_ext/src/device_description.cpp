@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "device_files.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/register_map.h"
 
 namespace onedispatch {

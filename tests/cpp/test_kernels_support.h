@@ -130,7 +130,7 @@ struct Block : Operation {
     return std::make_unique<const Plan>(kernel, setup);
   }
   void place(od_call& call) {
-    place_operands(*this, {in[0].data(), in[1].data(), out.data()}, call);
+    bind_operands(*this, {in[0].data(), in[1].data(), out.data()}, call);
     call.scratch = scratch.empty() ? nullptr : scratch.data();
   }
   // Step `k` of the tile at `origin`, with fresh copies of the chunks.

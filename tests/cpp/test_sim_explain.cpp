@@ -37,7 +37,7 @@ void expect_in_order(const std::string& text, std::initializer_list<const char*>
 TEST(Explain, TheCauseComesBeforeItsVictims) {
   Builder b;
   lay_feed_and_drain(b, 0);
-  // The receiver waits for a lock that nobody releases; what sends to it, and what waits for the lock
+  // The receiver waits for a lock that is never released; what sends to it, and what waits for the lock
   // that it would release, are victims.
   b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 8}})).patch(0, 0, 0, 0);
   b.block(mem_bd_at(0), mem_bd(0, 8, takes(7, 9))).block(mem_bd_at(24), mem_bd(0, 8, takes(9)));

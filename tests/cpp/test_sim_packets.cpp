@@ -160,7 +160,7 @@ struct TwoSenders : Packets {
   static Builder other_ended(Builder b) { return b.poll(tile_address(0, 0, kStatus + 4), 0, kIdleMask); }
 };
 
-// Somebody else's packets pass between those of a stream that shares an arbiter with it.
+// Other packets pass between those of a stream that shares an arbiter with it.
 TEST(ControlPackets, DescriptorsTakeTurnsWithOthers) {
   TwoSenders p;
   for (uint32_t i = 0; i < 40; ++i) p.add_packet(control_packet(2, reg::mem::DMA_BD.at(0) + 16 * i, {i, i, i, i}));

@@ -254,7 +254,7 @@ TEST(Replay, AStreamWithARouteIsReal) {
   b.patch(0, 0, 0, 0);
   b.write(tile_address(0, 0, 0x1D214), task(0));
   Stage stage;
-  const ReplayReport waiting = stage.run(b);  // nobody receives
+  const ReplayReport waiting = stage.run(b);  // no channel receives
   EXPECT_TRUE(waiting.finished);
   ASSERT_EQ(waiting.unfinished.size(), 1u);
   EXPECT_NE(waiting.unfinished[0].why.find("not ready: mem tile column 0 row 1 S2MM0"), std::string::npos);

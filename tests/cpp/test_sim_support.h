@@ -267,7 +267,7 @@ struct Buffer {
   }
 };
 
-// A simulator with buffers: two of 64 Ki words unless told otherwise.
+// A simulator with buffers: two of 64 Ki words unless given otherwise.
 struct Rig {
   explicit Rig(Overlays overlays = token_overlay(), const char* name = "npu2_2col", Options options = inline_options())
       : simulator(find_device(name), options, std::move(overlays)) {

@@ -93,17 +93,17 @@ constexpr uint32_t kPlainAccess = 1 | 1 << 16 | 1 << 24;  // a, denominator and 
 class FakeCore {
  public:
   explicit FakeCore(uint32_t column = 0, uint32_t row = 0) : FakeCore(column, row, image()) {}
-  // `remembered`: by other cores of the array, too.
-  FakeCore(uint32_t column, uint32_t row, const std::vector<uint32_t>& words, std::shared_ptr<Remembered> remembered = nullptr)
+  // `operation_cache`: shared with other cores of the array.
+  FakeCore(uint32_t column, uint32_t row, const std::vector<uint32_t>& words, std::shared_ptr<OperationCache> operation_cache = nullptr)
       : memory_(kCoreMemoryBytes) {
     CoreView view{memory_.data(), column, row};
-    view.remembered = std::move(remembered);
+    view.operation_cache = std::move(operation_cache);
     program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), view, device());
   }
   // A kernel that no registry has.
-  FakeCore(const od_kernel& kernel, std::shared_ptr<Remembered> remembered) : memory_(kCoreMemoryBytes) {
+  FakeCore(const od_kernel& kernel, std::shared_ptr<OperationCache> operation_cache) : memory_(kCoreMemoryBytes) {
     CoreView view{memory_.data(), 0, 0};
-    view.remembered = std::move(remembered);
+    view.operation_cache = std::move(operation_cache);
     program_ = std::make_unique<SuperKernel>(view, device(), std::vector<Carried>{{KernelPtr(KernelPtr(), &kernel), ~0u, nullptr}});
   }
   static const DeviceDescription& device() {
@@ -272,7 +272,7 @@ TEST(SuperKernel, TakesTheOutSlotForTheLastStepWhereSumsWaitApart) {
       std::memcpy(&made, core.memory() + 0x3000 + 2 * i, 2);
       EXPECT_EQ(made, 0x4120) << i;  // 10
     }
-    // Before the last step nobody else is kept from the out slot, unless sums lie there.
+    // Before the last step the out slot stays free for others, unless sums lie there.
     EXPECT_EQ(core.writes[0].offset, scratch);
     EXPECT_EQ(core.writes.size(), cadence == params::cadence::last ? 24u : 36u);
   }
@@ -308,7 +308,7 @@ TEST(SuperKernel, MaskedRowOnlyHandsTheBlockBack) {
 }
 
 TEST(SuperKernel, CoresThatShareWhatTheyReadDoAsTheyWouldAlone) {
-  const auto remembered = make_remembered(FakeCore::device());
+  const auto operation_cache = make_operation_cache(FakeCore::device());
   const auto ran = [](FakeCore& core, const Words& block) {
     core.load(block);
     for (uint32_t i = 0; i < 64; ++i) {
@@ -322,19 +322,19 @@ TEST(SuperKernel, CoresThatShareWhatTheyReadDoAsTheyWouldAlone) {
   other[at::port_in0] += 64;
   for (const Words& block : {reduction_block(), other, reduction_block()}) {
     for (uint32_t row = 0; row < 3; ++row) {
-      FakeCore sharing(0, row, image(), remembered), alone(0, row);
+      FakeCore sharing(0, row, image(), operation_cache), alone(0, row);
       EXPECT_EQ(ran(sharing, block), ran(alone, block));
     }
   }
   // What one image carries, the next one may not.
   const Entry whole = entry_of(params::reduce::digest);
-  FakeCore lacking(0, 0, image({whole.digest, whole.types & ~1u, whole.code_bytes}), remembered);
+  FakeCore lacking(0, 0, image({whole.digest, whole.types & ~1u, whole.code_bytes}), operation_cache);
   lacking.load(reduction_block());
   EXPECT_THROW(lacking.run(), ProgramError);
 }
 
 TEST(SuperKernel, KernelsFromOutsideLeaveNoFormulaBehind) {
-  const auto remembered = make_remembered(FakeCore::device());
+  const auto operation_cache = make_operation_cache(FakeCore::device());
   const KernelPtr ours = registry().find(params::reduce::digest);
   od_step cost{};
   cost.op = OD_OP_NUMBER;
@@ -345,7 +345,7 @@ TEST(SuperKernel, KernelsFromOutsideLeaveNoFormulaBehind) {
   outside.spec = &spec;
   for (const double each : {100.0, 250.0}) {
     cost.value = each;  // another declaration, where the last one lay
-    FakeCore core(outside, remembered);
+    FakeCore core(outside, operation_cache);
     core.load(reduction_block());
     core.run();
     EXPECT_EQ(core.cycles, static_cast<uint64_t>(each) * 18);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host API from many threads, from a forked child, and when somebody stops it.
+// The host API from many threads, from a forked child, and when it is stopped.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -135,7 +135,7 @@ TEST(XrtThreads, ArgumentsChangeWhileTheRunGoesOn) {
     for (unsigned round = 0; round < kRounds; ++round) {
       if (i % 2 != 0) {
         shared.set_arg(3, host.filled(static_cast<uint8_t>(i)));
-        shared.set_arg(4, host.empty());  // the one before may have nobody else
+        shared.set_arg(4, host.empty());  // drops the last reference to the one before
         continue;
       }
       try {

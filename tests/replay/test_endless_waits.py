@@ -70,7 +70,7 @@ def start_of_an_idle_channel(made: Made) -> None:
     made.maskpoll(mem(0xA0680), 1 << 19, 1 << 19)
 
 
-def lock_that_nobody_uses(made: Made) -> None:
+def lock_that_no_channel_uses(made: Made) -> None:
     made.write(mem(0xC0000), 3)
     made.maskpoll(mem(0xC0000), 5, 0x3F)
 
@@ -88,7 +88,7 @@ def end_of_who_waits_for_such_a_lock(made: Made) -> None:
     made.maskpoll(mem(0xA0670), 0, IDLE)
 
 
-def memory_that_nobody_writes(made: Made) -> None:
+def memory_that_no_channel_writes(made: Made) -> None:
     made.maskpoll(mem(0x40000), 1, 1)
 
 
@@ -144,11 +144,11 @@ NEVER: list[tuple[Callable[[Made], None], str]] = [
     (bits_of_no_status, "no bits but 0x"),
     (more_than_a_lock_counts, "more than a lock can count"),
     (start_of_an_idle_channel, "MM2S0 holds 0x0: it has no task"),
-    (lock_that_nobody_uses, "it holds 3, and nobody"),
-    (lock_released_for_the_last_time, "lock 7 holds 1, and nobody"),
+    (lock_that_no_channel_uses, "it holds 3, and no active channel uses it"),
+    (lock_released_for_the_last_time, "lock 7 holds 1, and no active channel changes it"),
     (end_of_who_waits_for_such_a_lock, "waits for lock 7"),
-    (memory_that_nobody_writes, "nobody that can still act writes that word"),
-    (memory_of_another_tile, "nobody that can still act writes that word"),
+    (memory_that_no_channel_writes, "no active channel or core writes that word"),
+    (memory_of_another_tile, "no active channel or core writes that word"),
     (register_that_is_written_only, "MODULE_CLOCK"),
     (the_same_busily, "SWITCH_MASTER"),
     (descriptor_without_a_counter, "counts runs in BD 0"),

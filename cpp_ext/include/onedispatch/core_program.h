@@ -20,17 +20,17 @@ constexpr uint32_t kCoreMemoryBytes = reg::CORE_VIEW_END - reg::CORE_VIEW_MEMORY
 
 constexpr uint64_t kMaxCycles = OD_MAX_CYCLES;  // of an action, and of the clock
 
-class Remembered;  // what the programs of an array's cores have read before (program/remembered.h)
-std::shared_ptr<Remembered> make_remembered(const DeviceDescription& device);
+class OperationCache;  // parameter blocks that the programs of an array's cores have decoded (program/operation_cache.h)
+std::shared_ptr<OperationCache> make_operation_cache(const DeviceDescription& device);
 
 // The only things of the array that a program may touch.
 struct CoreView {
   uint8_t* memory = nullptr;  // this core's data memory, as large as the device says
   uint32_t column = 0;        // partition column
   uint32_t row = 0;           // core row, 0 = tile row 2
-  uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a kernel from outside
-  PrintLog* prints = nullptr;  // of this core; nobody reads where there is none
-  std::shared_ptr<Remembered> remembered = nullptr;  // of the array, for one thread at a time; null: the program has its own
+  uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a custom kernel
+  PrintLog* prints = nullptr;  // of this core; null: prints are dropped
+  std::shared_ptr<OperationCache> operation_cache = nullptr;  // of the array, for one thread at a time; null: the program has its own
 };
 
 struct MemoryRange {
@@ -53,7 +53,7 @@ class MemoryRanges {
   uint32_t count_ = 0;
 };
 
-// Ranges that somebody else keeps.
+// Ranges that the caller owns.
 class RangesView {
  public:
   RangesView() = default;

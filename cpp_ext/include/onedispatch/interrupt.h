@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the program around a run stops it. A run executes on the thread that called start(), so
-// somebody has to ask that thread now and then whether it should go on.
+// that thread has to be asked now and then whether the run should go on.
 #pragma once
 
 namespace onedispatch {
@@ -13,7 +13,7 @@ class Interrupted {
 };
 
 // Called about ten times a second on every thread that simulates or waits for another that does,
-// with no lock held. One per process; nullptr: nobody asks.
+// with no lock held. One per process; nullptr: no thread is asked.
 using InterruptCheck = void (*)();
 void set_interrupt_check(InterruptCheck check);
 

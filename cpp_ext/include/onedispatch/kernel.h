@@ -191,7 +191,7 @@ typedef struct od_call {
   /* scratch_bytes of the core's memory, null where there are none. Anything is in them, or where scratch is
    * kept and k_index is not 0, what the step before left. */
   uint8_t* scratch;
-  const od_host* host; /* null: nobody listens */
+  const od_host* host; /* null: no listener */
 } od_call;
 
 /* ---- Kernels and libraries --------------------------------------------------------------------------- */

@@ -88,13 +88,13 @@ std::string names_of(const std::vector<KernelPtr>& kernels);
 // "0x%08X"
 std::string digest_text(uint32_t digest);
 
-// Who wrote what a kernel runs: ourselves, somebody in Python behind functions of ours, or somebody else. Known
+// Where a kernel's code comes from: this project, a Python body behind our functions, or a plug-in library. Known
 // by where its functions lie.
 enum class Origin { kOwn, kPython, kNative };
 Origin origin_of(const od_kernel& kernel);
 
 // A prepared kernel. Throws KernelError with the kernel's name where a function does not return OD_OK; one that
-// somebody else compiled is contained (program/contain.h), and not called again once a call of it did not end.
+// a plug-in library compiled runs under signal guard (program/signal_guard.h), and not called again once a call of it did not end.
 class Plan {
  public:
   Plan(KernelPtr kernel, const od_setup& setup);

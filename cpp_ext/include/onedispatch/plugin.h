@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels from outside, in plain C: a declaration, a function that places a node, and the functions of
+ * Custom kernels in plain C: a declaration, a function that places a node, and the functions of
  * kernel.h. The host lays out parameter blocks, digests declarations and charges calls; a plug-in does not.
  *
  *   static od_status instantiate(const od_node* node, od_instance* instance, od_error* error) {...}

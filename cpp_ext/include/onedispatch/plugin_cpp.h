@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels from outside in C++: a class each over the C interface of plugin.h. Header-only, C++17.
+// Custom kernels in C++: a class each over the C interface of plugin.h. Header-only, C++17.
 //
 //   struct ScaleAdd {
 //     static void declare(od::Declare& d) { d.name("acme::scale_add").in("x").in("y").out("z").scalar("a", od::f32); }

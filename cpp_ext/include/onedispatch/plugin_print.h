@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels print: C's printf with the types of a tensor, and safe. Header-only, as kernels from outside need it.
+// What kernels print: C's printf with the types of a tensor, and safe. Header-only, for custom kernels.
 //
 //   %hhd %hhu %hhx   8 bits, signed or not      %f %e %g    float
 //   %hd %hu %hx      16 bits                    %bf %be %bg a float, rounded to bfloat16

@@ -84,7 +84,7 @@ struct Reach {
     }
     return at;
   }
-  void told(const Coordinate& at, int64_t count, bool write) const {
+  void report_access(const Coordinate& at, int64_t count, bool write) const {
     if (listener != nullptr && count > 0) listener->touched(listener, index, at.data(), static_cast<uint32_t>(count), write ? 1 : 0);
   }
   void need(uint32_t coordinates) const {
@@ -110,7 +110,7 @@ struct Reach {
     return axis;
   }
   [[noreturn]] void outside(const Coordinate& at, bool write) const {
-    told(at, 1, write);
+    report_access(at, 1, write);
     std::string given, declared;
     for (uint32_t i = 0; i < rank; ++i) {
       given += (i == 0 ? "" : ", ") + std::to_string(at[i]);
@@ -197,7 +197,7 @@ class View {
   // All of the chunk's elements, as they lie.
   T* data() const { return data_; }
   // The elements of `count` members from `m` on along index dimension d, evenly apart; null where they are not, where
-  // one is outside of the tensor, and where somebody listens to what is touched.
+  // one is outside of the tensor, and where a listener records accesses.
   Run<T> along(const Member& m, uint32_t d, int64_t count) const {
     const Coordinate at = reach_.begins(m);
     int64_t stride = 0;
@@ -218,7 +218,7 @@ class View {
     at[d] = first(d);
     const int64_t count = last(d) - at[d] + 1;
     if (count <= 0 || !reach_.holds(at, !std::is_const_v<T>)) return {};
-    reach_.told(at, count, !std::is_const_v<T>);
+    reach_.report_access(at, count, !std::is_const_v<T>);
     return {data_ + reach_.element(at), at[d], count, reach_.axes[d].stride};
   }
 
@@ -241,7 +241,7 @@ class In : public View<const T> {
   }
   T operator()(const Coordinate& at) const {
     if (!this->reach_.holds(at, false)) return pad_;
-    this->reach_.told(at, 1, false);
+    this->reach_.report_access(at, 1, false);
     return this->data_[this->reach_.element(at)];
   }
   // Where the member's interval begins: its element, where it has one.
@@ -263,7 +263,7 @@ class Out : public View<T> {
   }
   detail::Slot<T> operator()(const Coordinate& at) const {
     if (!this->reach_.holds(at, true)) return nullptr;
-    this->reach_.told(at, 1, true);
+    this->reach_.report_access(at, 1, true);
     return this->data_ + this->reach_.element(at);
   }
   detail::Slot<T> operator()(const Member& m) const { return (*this)(this->reach_.begins(m)); }
@@ -308,7 +308,7 @@ class Tile {
     return detail::bits_to<T>(setup_.scalars[i]);
   }
 
-  // Memory of the core that nobody else has during the call; anything is in it.
+  // Core memory of this call alone; its contents are undefined.
   template <class T>
   Span<T> scratch(const char* name) const {
     const uint32_t none = setup_.spec->n_scalars;

@@ -96,7 +96,7 @@ struct ArgumentReach {
 struct AssumedLock {
   uint32_t column, row, lock;
   uint32_t times;
-  bool set;  // its value was written, though nobody released it
+  bool set;  // its value was written, but it was not released
 };
 
 // Of a replay: a BD that was queued or chained though the transaction never wrote it.

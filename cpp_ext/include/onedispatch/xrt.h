@@ -76,7 +76,7 @@ class device {
   void set_threads(unsigned threads);
   // Events without progress of the controller before a run counts as livelock.
   void set_event_limit(uint64_t events);
-  // Seconds of the host's time that a call of a kernel from outside may take in contexts made from now on, 60 at
+  // Seconds of the host's time that a call of a custom kernel may take in contexts made from now on, 60 at
   // first; then the run ends. Throws DeviceError.
   void set_kernel_seconds(double seconds);
   // Of contexts made from now on: bytes of the ring that an operation of a core prints into (0: none, most

@@ -19,23 +19,23 @@ namespace {
 constexpr int kNarrowTaps = 128;  // |x - x_zero| < 2^16, |w - w_zero| < 2^8: so many products are below 2^31
 constexpr size_t kColumnBytes = 128 * 1024;  // of im2col at a time: they stay in L2
 
-// Where the operands and scalars of a kernel stand in its declaration.
-struct Places {
+// Indices of operands and scalars in the declaration of a kernel.
+struct ParameterIndices {
   uint32_t w, bias, x_zero, w_zero, scale, out_zero, table, out, kh, pad, out_zero_word, table_word;
 };
 namespace c = params::conv;
-constexpr Places kConv{c::operand::w,        c::operand::bias,  c::operand::x_zero, c::operand::w_zero, c::operand::scale,
+constexpr ParameterIndices kConv{c::operand::w,        c::operand::bias,  c::operand::x_zero, c::operand::w_zero, c::operand::scale,
                        c::operand::out_zero, c::operand::table, c::operand::out,    c::scalar::kh,      c::scalar::pad,
                        c::out_zero_co,       c::table_entries};
 namespace d = params::dwconv;
-constexpr Places kDepthwise{d::operand::w,        d::operand::bias,  d::operand::x_zero, d::operand::w_zero, d::operand::scale,
+constexpr ParameterIndices kDepthwise{d::operand::w,        d::operand::bias,  d::operand::x_zero, d::operand::w_zero, d::operand::scale,
                             d::operand::out_zero, d::operand::table, d::operand::out,    d::scalar::kh,      d::scalar::pad,
                             d::out_zero_c,        d::table_entries};
 
 // What both have in common: zero points, and what becomes of sums.
 class IntegerWindows : public Kernel {
  protected:
-  IntegerWindows(const Setup& setup, const Places& at)
+  IntegerWindows(const Setup& setup, const ParameterIndices& at)
       : window_(setup, at.kh),
         out_(setup.operands[at.out].dtype),
         wide_(element_bytes(window_.x.dtype) == 2),

@@ -33,44 +33,44 @@ class Gemm final : public Kernel {
  public:
   explicit Gemm(const Setup& setup);
 
-  void check(const Call& call) const override { place(call); }
+  void check(const Call& call) const override { offsets_of(call); }
   void run(const Call& call) const override;
 
  private:
-  // Local positions, in elements, of what one call reads, and the columns that are there.
-  struct Place {
+  // Offsets into the chunks, in elements, of what one call reads, and the columns that are there.
+  struct ChunkOffsets {
     int64_t a, b, bias, a_zero, b_zero, scale, out_zero;
     int n;
   };
-  Place place(const Call& call) const;
+  ChunkOffsets offsets_of(const Call& call) const;
   int64_t held(const Axis& axis, int64_t origin) const;
   template <class Word>
-  void run_as(const Call& call, const Place& at) const;
+  void run_as(const Call& call, const ChunkOffsets& at) const;
   template <class Word>
-  void run_narrow(const Call& call, const Place& at) const;
+  void run_narrow(const Call& call, const ChunkOffsets& at) const;
   template <class Word>
-  void add(const Call& call, const Place& at, Word* sums, bool accumulate) const;
-  void load(const Call& call, const Place& at, float* sums) const;
-  void load(const Call& call, const Place& at, int32_t* sums) const;
-  void store(const Call& call, const Place& at, float* sums) const;
-  void store(const Call& call, const Place& at, int32_t* sums) const;
+  void add(const Call& call, const ChunkOffsets& at, Word* sums, bool accumulate) const;
+  void load(const Call& call, const ChunkOffsets& at, float* sums) const;
+  void load(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
+  void store(const Call& call, const ChunkOffsets& at, float* sums) const;
+  void store(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
   template <class Word>
-  void add_words(const Call& call, const Place& at, Word* sums, bool accumulate) const;
+  void add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool accumulate) const;
   template <class Word>
-  void read_b(const Call& call, const Place& at, Product<Word>& g) const;
-  void add_bytes(const Call& call, const Place& at, int32_t* sums, bool accumulate) const;
-  void run_wide(const Call& call, const Place& at) const;
-  void add_wide(const Call& call, const Place& at, int64_t* sums) const;
-  void narrow(const Call& call, const Place& at, const int64_t* sums) const;
-  void less_zeros(const Call& call, const Place& at, int k, int32_t* a) const;
-  void less_zeros(const Call& call, const Place& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const;
+  void read_b(const Call& call, const ChunkOffsets& at, Product<Word>& g) const;
+  void add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const;
+  void run_wide(const Call& call, const ChunkOffsets& at) const;
+  void add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) const;
+  void narrow(const Call& call, const ChunkOffsets& at, const int64_t* sums) const;
+  void less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* a) const;
+  void less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const;
   void zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const;
-  void finish(const Call& call, const Place& at, float* sums) const;
-  void finish(const Call& call, const Place& at, int32_t* sums) const;
-  void add_bias(const Call& call, const Place& at, int32_t* sums) const;
-  void narrow(const Call& call, const Place& at, int32_t* sums) const;
+  void finish(const Call& call, const ChunkOffsets& at, float* sums) const;
+  void finish(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
+  void add_bias(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
+  void narrow(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
   static const float* neighbours(const Operand& x, const Call& call, int64_t first, int n);
-  const float* scales(const Call& call, const Place& at) const;
+  const float* scales(const Call& call, const ChunkOffsets& at) const;
   void clear_padding(const Call& call, int n) const;
   void check_finish(const Setup& setup) const;
 
@@ -135,11 +135,11 @@ int64_t Gemm::held(const Axis& axis, int64_t origin) const {
   return std::min<int64_t>(n_, std::max(axis.extent - axis.first(origin), n_ - lacked));
 }
 
-Gemm::Place Gemm::place(const Call& call) const {
+Gemm::ChunkOffsets Gemm::offsets_of(const Call& call) const {
   const int64_t om = call.origin[dim_m_], on = call.origin[dim_n_], k = call.k_first, count = call.k_count;
   int64_t n = n_;
   for (const Axis* axis : {&b_n_, &bias_.axes[0], &b_zero_.axes[0], &scale_.axes[0]}) n = std::min(n, held(*axis, on));
-  Place at{};
+  ChunkOffsets at{};
   at.n = static_cast<int>(n);
   if (count != 0) {
     at.a = a_m_.local(om, om, m_, "gemm: a along m") + a_k_.local(k, k, count, "gemm: a along k");
@@ -154,7 +154,7 @@ Gemm::Place Gemm::place(const Call& call) const {
 }
 
 void Gemm::run(const Call& call) const {
-  const Place at = place(call);
+  const ChunkOffsets at = offsets_of(call);
   if (floats_) {
     run_as<float>(call, at);
   } else if (wide_) {
@@ -165,7 +165,7 @@ void Gemm::run(const Call& call) const {
 }
 
 template <class Word>
-void Gemm::run_as(const Call& call, const Place& at) const {
+void Gemm::run_as(const Call& call, const ChunkOffsets& at) const {
   if (shift_ >= 0 && !is_word(out_)) return run_narrow<Word>(call, at);
   const Result<Word> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
   add(call, at, result.words, call.k_index != 0);
@@ -175,7 +175,7 @@ void Gemm::run_as(const Call& call, const Place& at) const {
 }
 
 template <class Word>
-void Gemm::run_narrow(const Call& call, const Place& at) const {
+void Gemm::run_narrow(const Call& call, const ChunkOffsets& at) const {
   auto* sums = static_cast<Word*>(scratch(kScratchResult, static_cast<size_t>(m_) * static_cast<size_t>(n_) * sizeof(Word)));
   load(call, at, sums);
   add(call, at, sums, true);
@@ -184,14 +184,14 @@ void Gemm::run_narrow(const Call& call, const Place& at) const {
 }
 
 template <class Word>
-void Gemm::add(const Call& call, const Place& at, Word* sums, bool accumulate) const {
+void Gemm::add(const Call& call, const ChunkOffsets& at, Word* sums, bool accumulate) const {
   if constexpr (std::is_same_v<Word, int32_t>) {
     if (bytes_ && call.k_count != 0) return add_bytes(call, at, sums, accumulate);
   }
   add_words(call, at, sums, accumulate);
 }
 
-void Gemm::load(const Call& call, const Place&, float* sums) const {
+void Gemm::load(const Call& call, const ChunkOffsets&, float* sums) const {
   const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
   if (call.k_index == 0) {
     std::fill_n(sums, all, 0.0f);
@@ -201,7 +201,7 @@ void Gemm::load(const Call& call, const Place&, float* sums) const {
 }
 
 // The first step begins with the zero point and the bias.
-void Gemm::load(const Call& call, const Place& at, int32_t* sums) const {
+void Gemm::load(const Call& call, const ChunkOffsets& at, int32_t* sums) const {
   const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
   const bool first = call.k_index == 0;
   int32_t zero = 0;
@@ -215,13 +215,13 @@ void Gemm::load(const Call& call, const Place& at, int32_t* sums) const {
   if (first) add_bias(call, at, sums);
 }
 
-void Gemm::store(const Call& call, const Place& at, float* sums) const {
+void Gemm::store(const Call& call, const ChunkOffsets& at, float* sums) const {
   if (call.k_last) return finish(call, at, sums);
   simd().narrow(out_, sums, call.out, static_cast<size_t>(m_) * static_cast<size_t>(n_));
 }
 
 // Shifted to the right, rounded half to even, and saturated.
-void Gemm::store(const Call& call, const Place&, int32_t* sums) const {
+void Gemm::store(const Call& call, const ChunkOffsets&, int32_t* sums) const {
   const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
   const int32_t half = shift_ == 0 ? 0 : int32_t{1} << (shift_ - 1), rest = (int32_t{1} << shift_) - 1;
   for (size_t i = 0; shift_ != 0 && i < all; ++i) {
@@ -232,7 +232,7 @@ void Gemm::store(const Call& call, const Place&, int32_t* sums) const {
 }
 
 template <class Word>
-void Gemm::add_words(const Call& call, const Place& at, Word* sums, bool accumulate) const {
+void Gemm::add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool accumulate) const {
   Product<Word> g{};
   g.m = m_;
   g.n = at.n;
@@ -253,7 +253,7 @@ void Gemm::add_words(const Call& call, const Place& at, Word* sums, bool accumul
 }
 
 template <class Word>
-void Gemm::read_b(const Call& call, const Place& at, Product<Word>& g) const {
+void Gemm::read_b(const Call& call, const ChunkOffsets& at, Product<Word>& g) const {
   g.b = words_in<Word>(b_, call, at.b, reach(b_k_, g.k, b_n_, g.n), kScratchOtherWords);
   g.b_k = b_k_.stride;
   if constexpr (std::is_same_v<Word, int32_t>) {
@@ -285,7 +285,7 @@ void Gemm::zero_points(const Operand& zero, const Call& call, int64_t at, int n,
   for (int i = 0; i < n; ++i) to[i] = from[i * axis.stride];
 }
 
-void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* a) const {
+void Gemm::less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* a) const {
   auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_) * 4));
   zero_points(a_zero_, call, at.a_zero, m_, zeros);
   for (int m = 0; m < m_; ++m) {
@@ -293,7 +293,7 @@ void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* a) cons
   }
 }
 
-void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const {
+void Gemm::less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const {
   auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(at.n) * 4));
   zero_points(b_zero_, call, at.b_zero, at.n, zeros);
   for (int i = 0; i < k; ++i) {
@@ -301,7 +301,7 @@ void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* b, int6
   }
 }
 
-void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums, bool accumulate) const {
+void Gemm::add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const {
   auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_ + at.n) * 4));
   zero_points(a_zero_, call, at.a_zero, m_, zeros);
   zero_points(b_zero_, call, at.b_zero, at.n, zeros + m_);
@@ -325,7 +325,7 @@ void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums, bool accu
   simd().gemm_i8(g);
 }
 
-void Gemm::run_wide(const Call& call, const Place& at) const {
+void Gemm::run_wide(const Call& call, const ChunkOffsets& at) const {
   const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
   const Result<int64_t> result(out_, call, all);
   if (call.k_count != 0) {
@@ -339,7 +339,7 @@ void Gemm::run_wide(const Call& call, const Place& at) const {
 }
 
 // Every pair of byte parts is a product of bytes, whose sums of one step int32 holds.
-void Gemm::add_wide(const Call& call, const Place& at, int64_t* sums) const {
+void Gemm::add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) const {
   const auto rows = static_cast<size_t>(m_), columns = static_cast<size_t>(at.n), all = rows * static_cast<size_t>(n_);
   auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, 2 * (rows + columns) * 4));
   int32_t *a_zeros = zeros, *b_zeros = a_zeros + rows, *a_part = b_zeros + columns, *b_part = a_part + rows;
@@ -375,7 +375,7 @@ void Gemm::add_wide(const Call& call, const Place& at, int64_t* sums) const {
   }
 }
 
-void Gemm::finish(const Call& call, const Place& at, float* c) const {
+void Gemm::finish(const Call& call, const ChunkOffsets& at, float* c) const {
   const size_t row = static_cast<size_t>(n_), n = static_cast<size_t>(at.n), all = static_cast<size_t>(m_) * row;
   if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, all);
   if (bias_.present) {
@@ -389,7 +389,7 @@ void Gemm::finish(const Call& call, const Place& at, float* c) const {
   if (!is_word(out_)) simd().narrow(out_, c, call.out, all);
 }
 
-void Gemm::finish(const Call& call, const Place& at, int32_t* c) const {
+void Gemm::finish(const Call& call, const ChunkOffsets& at, int32_t* c) const {
   if (!is_float(out_)) return narrow(call, at, c);
   const size_t row = static_cast<size_t>(n_);
   const float one = 1.0f, *scale = scale_.present ? scales(call, at) : &one;
@@ -411,9 +411,9 @@ const float* Gemm::neighbours(const Operand& x, const Call& call, int64_t first,
   return gathered;
 }
 
-const float* Gemm::scales(const Call& call, const Place& at) const { return neighbours(scale_, call, at.scale, at.n); }
+const float* Gemm::scales(const Call& call, const ChunkOffsets& at) const { return neighbours(scale_, call, at.scale, at.n); }
 
-void Gemm::add_bias(const Call& call, const Place& at, int32_t* c) const {
+void Gemm::add_bias(const Call& call, const ChunkOffsets& at, int32_t* c) const {
   const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, call, at.bias, at.n)) : nullptr;
   for (int64_t m = 0; bias != nullptr && m < m_; ++m) {  // wraps as int32 does on the device
     simd().binary_int(params::eltwise_func::add_, params::dtype::i32, c + m * n_, 1, bias, bias_.axes[0].stride != 0, c + m * n_, static_cast<size_t>(at.n));
@@ -421,7 +421,7 @@ void Gemm::add_bias(const Call& call, const Place& at, int32_t* c) const {
 }
 
 // Sums as integers: with their bias, and where there is a scale made narrow.
-void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
+void Gemm::narrow(const Call& call, const ChunkOffsets& at, int32_t* c) const {
   add_bias(call, at, c);
   if (!scale_.present) return;
   int32_t zero;
@@ -430,7 +430,7 @@ void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
 }
 
 // The same of wide sums.
-void Gemm::narrow(const Call& call, const Place& at, const int64_t* c) const {
+void Gemm::narrow(const Call& call, const ChunkOffsets& at, const int64_t* c) const {
   const auto n = static_cast<size_t>(at.n);
   auto* bias = static_cast<int64_t*>(scratch(kScratchWords, n * sizeof(int64_t)));
   auto* scale = static_cast<float*>(scratch(kScratchOtherWords, n * sizeof(float)));

@@ -22,22 +22,22 @@ class GemmNbits final : public Kernel {
  public:
   explicit GemmNbits(const Setup& setup);
 
-  void check(const Call& call) const override { place(call); }
+  void check(const Call& call) const override { offsets_of(call); }
   void run(const Call& call) const override;
 
  private:
-  // Local positions, in elements, of what one call reads.
-  struct Place {
+  // Offsets into the chunks, in elements, of what one call reads.
+  struct ChunkOffsets {
     int64_t a, b, scale, zero, bias;
   };
-  Place place(const Call& call) const;
+  ChunkOffsets offsets_of(const Call& call) const;
   void check_lies(const Setup& setup) const;
-  GemmF32 product(const Call& call, const Place& at, int blocks) const;
-  void add_weighted(const Call& call, const Place& at, float* sums) const;
-  void add_scaled(const Call& call, const Place& at, float* sums) const;
-  void widen(const Call& call, const Place& at, int64_t block, const float* scale, float* weights) const;
+  GemmF32 product(const Call& call, const ChunkOffsets& at, int blocks) const;
+  void add_weighted(const Call& call, const ChunkOffsets& at, float* sums) const;
+  void add_scaled(const Call& call, const ChunkOffsets& at, float* sums) const;
+  void widen(const Call& call, const ChunkOffsets& at, int64_t block, const float* scale, float* weights) const;
   const float* row(const Operand& values, const Call& call, int64_t at, ScratchSlot slot) const;
-  void finish(const Call& call, const Place& at, const Result<float>& result) const;
+  void finish(const Call& call, const ChunkOffsets& at, const Result<float>& result) const;
 
   uint32_t dim_m_, dim_n_, bits_;
   int m_, n_;
@@ -90,9 +90,9 @@ void GemmNbits::check_lies(const Setup& setup) const {
   if (bias_.present && bias_.axes[0].stride != 1) reject(setup, arg::bias_n + 2, "bias", "accepted: values side by side");
 }
 
-GemmNbits::Place GemmNbits::place(const Call& call) const {
+GemmNbits::ChunkOffsets GemmNbits::offsets_of(const Call& call) const {
   const int64_t om = call.origin[dim_m_], on = call.origin[dim_n_], k = call.k_first, count = call.k_count;
-  Place at{};
+  ChunkOffsets at{};
   if (count != 0) {
     at.a = a_.axes[0].local(om, om, m_, "gemm_nbits: a along m") + a_.axes[1].local(k, k, count, "gemm_nbits: a along k");
     at.b = b_.axes[0].local(k, k, count, "gemm_nbits: b along k") + b_.axes[2].local(on, on, n_, "gemm_nbits: b along n");
@@ -106,7 +106,7 @@ GemmNbits::Place GemmNbits::place(const Call& call) const {
 }
 
 void GemmNbits::run(const Call& call) const {
-  const Place at = place(call);
+  const ChunkOffsets at = offsets_of(call);
   const Result<float> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
   if (call.k_index == 0) std::fill_n(result.words, static_cast<size_t>(m_) * static_cast<size_t>(n_), 0.0f);
   if (call.k_count != 0) {
@@ -120,7 +120,7 @@ void GemmNbits::run(const Call& call) const {
 }
 
 // The product of `blocks` blocks of a; what it is multiplied by and where it goes are left open.
-GemmF32 GemmNbits::product(const Call& call, const Place& at, int blocks) const {
+GemmF32 GemmNbits::product(const Call& call, const ChunkOffsets& at, int blocks) const {
   const int64_t reach = (m_ - 1) * a_.axes[0].stride + static_cast<int64_t>(call.k_count) * block_;
   GemmF32 g{};
   g.a = words_in<float>(a_, call, at.a, reach, kScratchWords);
@@ -134,7 +134,7 @@ GemmF32 GemmNbits::product(const Call& call, const Place& at, int blocks) const 
   return g;
 }
 
-void GemmNbits::add_weighted(const Call& call, const Place& at, float* sums) const {
+void GemmNbits::add_weighted(const Call& call, const ChunkOffsets& at, float* sums) const {
   const size_t members = static_cast<size_t>(block_) * static_cast<size_t>(n_);
   auto* weights = static_cast<float*>(scratch(kScratchOtherWords, call.k_count * members * 4));
   for (int64_t i = 0; i < call.k_count; ++i) {
@@ -150,7 +150,7 @@ void GemmNbits::add_weighted(const Call& call, const Place& at, float* sums) con
   simd().gemm_f32(g);
 }
 
-void GemmNbits::add_scaled(const Call& call, const Place& at, float* sums) const {
+void GemmNbits::add_scaled(const Call& call, const ChunkOffsets& at, float* sums) const {
   const size_t n = static_cast<size_t>(n_), m = static_cast<size_t>(m_);
   auto* weights = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(block_) * n * 4));
   auto* made = static_cast<float*>(scratch(kScratchSums, m * n * 4));
@@ -172,7 +172,7 @@ const float* GemmNbits::row(const Operand& values, const Call& call, int64_t at,
 
 // Weights [block][n] of a block less their zero points, times their scales where those are given. A byte holds two
 // weights of 4 bits, the earlier one below.
-void GemmNbits::widen(const Call& call, const Place& at, int64_t block, const float* scale, float* weights) const {
+void GemmNbits::widen(const Call& call, const ChunkOffsets& at, int64_t block, const float* scale, float* weights) const {
   const size_t n = static_cast<size_t>(n_);
   const uint8_t* from = b_.in(call) + at.b + block * b_.axes[0].stride;
   auto* apart = static_cast<uint8_t*>(scratch(kScratchColumns, 2 * n));
@@ -181,7 +181,7 @@ void GemmNbits::widen(const Call& call, const Place& at, int64_t block, const fl
   const auto middle = static_cast<uint8_t>(1u << (bits_ - 1));
   const uint8_t* zeros = zero_.present && !floats ? zero_.in(call) + at.zero + block * n_ : &middle;
   const float* shifts = floats ? row(zero_, call, at.zero + block * n_, kScratchPlan) : nullptr;
-  const auto place = [&](const uint8_t* x, float* to) {
+  const auto widen_row = [&](const uint8_t* x, float* to) {
     const uint8_t none = 0;
     const uint8_t* less = floats ? &none : zeros;
     const bool scales_now = scale != nullptr && !floats;
@@ -192,7 +192,7 @@ void GemmNbits::widen(const Call& call, const Place& at, int64_t block, const fl
   };
   for (int64_t byte = 0; byte < bytes_; ++byte, from += n) {
     if (bits_ == 8) {
-      place(from, weights);
+      widen_row(from, weights);
       weights += n;
       continue;
     }
@@ -200,13 +200,13 @@ void GemmNbits::widen(const Call& call, const Place& at, int64_t block, const fl
       apart[i] = from[i] & 15;
       apart[n + i] = static_cast<uint8_t>(from[i] >> 4);
     }
-    place(apart, weights);
-    place(apart + n, weights + n);
+    widen_row(apart, weights);
+    widen_row(apart + n, weights + n);
     weights += 2 * n;
   }
 }
 
-void GemmNbits::finish(const Call& call, const Place& at, const Result<float>& result) const {
+void GemmNbits::finish(const Call& call, const ChunkOffsets& at, const Result<float>& result) const {
   const size_t n = static_cast<size_t>(n_), all = static_cast<size_t>(m_) * n;
   if (bias_.present) {
     const float* bias = bias_.f32_in(call) + at.bias;

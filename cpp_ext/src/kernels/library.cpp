@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels as a library, by the table that a stranger's shared object has.
+// The built-in kernels as a library, in the same table that a plug-in library exports.
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/kernel_specs.h"
 

@@ -48,10 +48,10 @@ class Recurrent final : public Kernel {
     }
   }
 
-  void check(const Call& call) const override { place(call); }
+  void check(const Call& call) const override { offsets_of(call); }
 
   void run(const Call& call) const override {
-    const Place at = place(call);
+    const ChunkOffsets at = offsets_of(call);
     auto* sums = reinterpret_cast<float*>(call.scratch);
     add_products(call, at, sums);
     if (call.k_last == 0) return;
@@ -60,8 +60,8 @@ class Recurrent final : public Kernel {
   }
 
  private:
-  // Local positions, in elements.
-  struct Place {
+  // Offsets into the chunks, in elements.
+  struct ChunkOffsets {
     int64_t h = 0, r = 0, x = 0, prev = 0, more = 0;
   };
 
@@ -69,9 +69,9 @@ class Recurrent final : public Kernel {
     if (!holds) reject(setup, setup.spec->operands[which].at + 1 + params::kAxisWords * axis, setup.spec->operands[which].name, std::string("accepted: ") + accepted);
   }
 
-  Place place(const Call& call) const {
+  ChunkOffsets offsets_of(const Call& call) const {
     const int64_t b = call.origin[dim_b_], n = call.origin[dim_n_], k = call.k_first;
-    Place at;
+    ChunkOffsets at;
     if (call.k_count != 0) {
       at.h = h_.axes[0].local(b, b, rows_, "recurrent: h along b") + h_.axes[1].local(k, k, call.k_count, "recurrent: h along k");
       at.r = r_.axes[0].local(k, k, call.k_count, "recurrent: r along k") + r_.axes[2].local(n, n, n_, "recurrent: r along n");
@@ -82,7 +82,7 @@ class Recurrent final : public Kernel {
     return at;
   }
 
-  void add_products(const Call& call, const Place& at, float* sums) const {
+  void add_products(const Call& call, const ChunkOffsets& at, float* sums) const {
     const int64_t columns = gates_ * n_;
     if (call.k_count == 0) {
       if (call.k_index == 0) std::fill_n(sums, rows_ * columns, 0.0f);
@@ -132,7 +132,7 @@ class Recurrent final : public Kernel {
     for (int64_t i = 0; i < n_; ++i) to[i] += x[i * step];
   }
 
-  void finish(const Call& call, const Place& at, int64_t b, float* s, float* out) const {
+  void finish(const Call& call, const ChunkOffsets& at, int64_t b, float* s, float* out) const {
     const float* x = x_.f32_in(call) + at.x + b * x_.axes[0].stride;
     const bool scaled = cell_ == cells::gru_;  // the last gate's sum waits for the reset gate
     for (int64_t g = 0; g < gates_ - (scaled ? 1 : 0); ++g) add(x + g * x_.axes[1].stride, x_.axes[2].stride, s + g * n_);
@@ -167,7 +167,7 @@ class Recurrent final : public Kernel {
     }
   }
 
-  void gru(const Call& call, const Place& at, const float* x, const float* prev, float* s, float* out) const {
+  void gru(const Call& call, const ChunkOffsets& at, const float* x, const float* prev, float* s, float* out) const {
     apply(f_, s, 2 * n_);
     float* last = s + 2 * n_;
     if (more_.present) add(more_.f32_in(call) + at.more, more_.axes[1].stride, last);
@@ -176,14 +176,14 @@ class Recurrent final : public Kernel {
     for (int64_t i = 0; i < n_; ++i) out[i] = (1.0f - s[i]) * last[i] + s[i] * prev[i * prev_.axes[2].stride];
   }
 
-  void add_peeped(const Call& call, const Place& at, int64_t which, const float* c, int64_t step, float* to) const {
+  void add_peeped(const Call& call, const ChunkOffsets& at, int64_t which, const float* c, int64_t step, float* to) const {
     if (!more_.present) return;
     const float* p = more_.f32_in(call) + at.more + which * more_.axes[0].stride;
     for (int64_t i = 0; i < n_; ++i) to[i] += p[i * more_.axes[1].stride] * c[i * step];
   }
 
   // Gates are input, output, forget and cell, as ONNX orders them; peepholes input, output, forget.
-  void lstm(const Call& call, const Place& at, const float* prev, float* s, float* out, int64_t part) const {
+  void lstm(const Call& call, const ChunkOffsets& at, const float* prev, float* s, float* out, int64_t part) const {
     float *in = s, *o = s + n_, *forget = s + 2 * n_, *fresh = s + 3 * n_, *c = out + part;
     const int64_t step = prev_.axes[2].stride;
     add_peeped(call, at, 0, prev, step, in);

@@ -37,10 +37,10 @@ class Rotate final : public Kernel {
     }
   }
 
-  void check(const Call& call) const override { place(call); }
+  void check(const Call& call) const override { offsets_of(call); }
 
   void run(const Call& call) const override {
-    const Place first = place(call);
+    const ChunkOffsets first = offsets_of(call);
     const float *x = x_.f32_in(call) + first.x, *cos = cos_.f32_in(call) + first.cos, *sin = sin_.f32_in(call) + first.sin;
     auto* out = reinterpret_cast<float*>(call.out);
     for (int64_t batch = 0; batch < tiles_[0]; ++batch) {
@@ -55,16 +55,16 @@ class Rotate final : public Kernel {
   }
 
  private:
-  // Local positions, in elements.
-  struct Place {
+  // Offsets into the chunks, in elements.
+  struct ChunkOffsets {
     int64_t x, cos, sin;
   };
 
   static uint32_t at(const Setup& setup, uint32_t which, uint32_t axis) { return setup.spec->operands[which].at + 1 + params::kAxisWords * axis; }
 
-  Place place(const Call& call) const {
+  ChunkOffsets offsets_of(const Call& call) const {
     const int64_t batch = call.origin[dims_[0]], head = call.origin[dims_[1]], place = call.origin[dims_[2]];
-    Place found{x_.axes[0].local(batch, batch, tiles_[0], "rotate: x along batch") +
+    ChunkOffsets found{x_.axes[0].local(batch, batch, tiles_[0], "rotate: x along batch") +
                     x_.axes[1].local(head, head, tiles_[1], "rotate: x along head") +
                     x_.axes[2].local(place, place, tiles_[2], "rotate: x along place"),
                 0, 0};

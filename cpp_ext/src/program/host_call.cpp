@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "contain.h"
+#include "signal_guard.h"
 #include "onedispatch/core_program.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "operation.h"
 #include "print_host.h"
 
@@ -32,7 +32,7 @@ void check_operand(const od_kernel_spec& spec, const od_operand& operand, const 
 void call_on_host(const KernelPtr& kernel, std::vector<uint32_t> words, const std::vector<HostOperand>& operands,
                   std::vector<uint8_t>& scratch, uint32_t limit_ms, PrintLog& prints) {
   const od_kernel_spec& spec = *kernel->spec;
-  if (spec.members == 0) refuse(spec, "it is no kernel from outside");
+  if (spec.members == 0) refuse(spec, "it is no custom kernel");
   if (words.size() < spec.words || operands.size() != spec.n_operands) {
     refuse(spec, counted(words.size(), "word") + " and " + counted(operands.size(), "operand") + "; accepted: " + std::to_string(spec.words) + " and " + std::to_string(spec.n_operands));
   }

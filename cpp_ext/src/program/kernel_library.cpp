@@ -9,12 +9,12 @@
 #include <cstring>
 #include <mutex>
 
-#include "contain.h"
+#include "signal_guard.h"
 #include "onedispatch/kernel_params.h"
 #include "onedispatch/kernel_tables.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "owned_kernel.h"
-#include "probe.h"
+#include "preload_check.h"
 
 namespace onedispatch {
 
@@ -340,7 +340,7 @@ KernelRegistry& registry() {
 
 void* library_symbol(const std::string& path, const char* name) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (handle == nullptr) probe_library(path, body_limit());
+  if (handle == nullptr) check_preload(path, body_limit());
   // Whoever asks for the same file again gets the same handle; it is never closed.
   handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": " + dlerror());
@@ -353,7 +353,7 @@ const od_library* open_library(const std::string& path) {
   void* symbol = library_symbol(path, OD_KERNEL_LIBRARY_SYMBOL);
   const auto function = reinterpret_cast<od_kernel_library_function>(symbol);
   const od_library* library = nullptr;
-  contained("kernel library " + path, OD_KERNEL_LIBRARY_SYMBOL, symbol, [&] { library = function(); }, body_limit());
+  call_or_throw("kernel library " + path, OD_KERNEL_LIBRARY_SYMBOL, symbol, [&] { library = function(); }, body_limit());
   try {
     check_library(library);
   } catch (const KernelError& error) {

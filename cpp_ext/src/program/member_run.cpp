@@ -10,7 +10,7 @@
 #include <memory>
 #include <new>
 
-#include "contain.h"
+#include "signal_guard.h"
 
 namespace onedispatch {
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kGuardBytes = size_t{1} << 20;  // without access, on either side
 
-// A copy of memory between pages that nobody may touch. Bytes beside it, to whole pages, are those of its ends.
+// A copy of memory between inaccessible pages. Bytes beside it, to whole pages, are those of its ends.
 class Fenced {
  public:
   Fenced(const MemberMemory& of, bool at_end) : of_(of) {

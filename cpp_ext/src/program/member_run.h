@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A box of members of a kernel from outside, on memory of its own instead of a core's: what check mode runs.
+// A box of members of a custom kernel, on memory of its own instead of a core's: what check mode runs.
 #pragma once
 #include <array>
 #include <cstdint>

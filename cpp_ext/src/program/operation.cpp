@@ -8,7 +8,7 @@
 
 #include "operation.h"
 #include "onedispatch/kernel_tables.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 
 namespace onedispatch {
 
@@ -64,22 +64,22 @@ void read_roles(od_setup& setup) {
   }
 }
 
-void read_reference(const Operation& op, const od_operand_spec& spec, od_operand& operand, Operation::Place& place) {
+void read_reference(const Operation& op, const od_operand_spec& spec, od_operand& operand, Operation::OperandReference& reference) {
   const uint32_t value = op.setup.words[spec.at];
   const bool is_output = spec.role == OD_ROLE_OUTPUT;
-  place.port = value >> params::kPortShift;
-  place.offset = value & ((1u << params::kDtypeShift) - 1);
+  reference.port = value >> params::kPortShift;
+  reference.offset = value & ((1u << params::kDtypeShift) - 1);
   const uint32_t lowest = is_output ? kOutPort : 0, highest = is_output ? kOutPort : 1;
-  if (place.port < lowest || place.port > highest) {
+  if (reference.port < lowest || reference.port > highest) {
     reject(op.setup, spec.at, spec.name, is_output ? "accepted port: 2 (out)" : "accepted ports: 0 (in0), 1 (in1)");
   }
-  const uint32_t chunk = op.chunk_bytes[place.port], element = od_dtypes[operand.dtype].bytes;
+  const uint32_t chunk = op.chunk_bytes[reference.port], element = od_dtypes[operand.dtype].bytes;
   const uint32_t unit = std::min<uint32_t>(element, 4);  // chunks begin with words, also those of wider elements
-  if (place.offset > chunk || place.offset % unit != 0) {
+  if (reference.offset > chunk || reference.offset % unit != 0) {
     reject(op.setup, spec.at, spec.name,
            "the offset must be a multiple of " + std::to_string(unit) + " inside the chunk of " + counted(chunk, "byte"));
   }
-  operand.bytes = chunk - place.offset;
+  operand.bytes = chunk - reference.offset;
 }
 
 void check_walk(const od_setup& setup, uint32_t at, const std::string& name, uint32_t walk, const od_axis& axis) {
@@ -238,7 +238,7 @@ void read_operand(Operation& op, uint32_t index) {
   if (operand.dtype >= std::size(od_dtypes) || (spec.dtypes >> operand.dtype & 1) == 0) {
     reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)", "accepted: " + names(spec.dtypes));
   }
-  read_reference(op, spec, operand, op.places[index]);
+  read_reference(op, spec, operand, op.references[index]);
   if (setup.spec->members != 0) {
     read_member_axes(setup, spec, operand);
     check_span(setup, spec, operand);
@@ -402,10 +402,10 @@ std::string members_of(const od_setup& setup, const od_call& call) {
   return low == high ? "member " + low + "]" : "members " + low + "] to " + high + "]";
 }
 
-void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call) {
+void bind_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call) {
   for (uint32_t i = 0; i < operation.setup.spec->n_operands; ++i) {
-    const Operation::Place& place = operation.places[i];
-    call.operand[i] = operation.setup.operands[i].present != 0 ? chunks[place.port] + place.offset : nullptr;
+    const Operation::OperandReference& reference = operation.references[i];
+    call.operand[i] = operation.setup.operands[i].present != 0 ? chunks[reference.port] + reference.offset : nullptr;
   }
 }
 

@@ -17,13 +17,13 @@ using params::kOutPort;
 using params::kPorts;
 
 struct Operation {
-  struct Place {
+  struct OperandReference {
     uint32_t port = 0, offset = 0;
   };
 
   od_setup setup{};
   std::array<uint32_t, kPorts> chunk_bytes{};    // 0 where the port is not used
-  std::array<Place, OD_MAX_OPERANDS> places{};  // of operands that are there
+  std::array<OperandReference, OD_MAX_OPERANDS> references{};  // of operands that are there
   uint32_t scratch_at = 0;                      // in own data memory
 
   Operation() {
@@ -36,7 +36,7 @@ struct Operation {
 // chunk bytes are there. Throws ProgramError.
 void read_operation(Operation& operation);
 // Points the operands of `call` into the chunks that begin at `chunks`.
-void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
+void bind_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
 // Whether the operand's chunk is filled before a call: that of a member kernel's output which has a fill, or rows
 // that are padded to whole words.
 bool is_filled(const od_setup& setup, uint32_t operand);

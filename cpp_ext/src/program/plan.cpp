@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "contain.h"
+#include "signal_guard.h"
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/kernel_tables.h"
 
@@ -53,7 +53,7 @@ od_status Plan::ask(const char* name, const void* function, Function call) const
   if (origin_ != Origin::kNative) return call();
   od_status status = OD_OK;
   try {
-    contained(kernel_->spec->name, name, function, [&] { status = call(); }, body_limit());
+    call_or_throw(kernel_->spec->name, name, function, [&] { status = call(); }, body_limit());
   } catch (const KernelError& error) {
     if (error.status == OD_TIMEOUT) Left::all().add(*kernel_, error.what);
     throw;

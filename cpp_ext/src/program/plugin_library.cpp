@@ -8,9 +8,9 @@
 #include <memory>
 #include <mutex>
 
-#include "contain.h"
+#include "signal_guard.h"
 #include "onedispatch/kernel_tables.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 
 namespace onedispatch {
 
@@ -30,7 +30,7 @@ std::string name_of(const od_plugin& plugin) { return std::string(plugin.declare
 template <class Function, class Call>
 od_status called(const std::string& where, const char* name, Function function, Call call) {
   od_status status = OD_OK;
-  contained(where, name, reinterpret_cast<const void*>(function), [&] { status = call(); }, body_limit());
+  call_or_throw(where, name, reinterpret_cast<const void*>(function), [&] { status = call(); }, body_limit());
   return status;
 }
 

@@ -9,7 +9,7 @@
 
 #include "image.h"
 #include "super_kernel.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/register_map.h"
 
 namespace onedispatch {

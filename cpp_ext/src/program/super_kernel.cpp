@@ -6,7 +6,7 @@
 #include <string>
 
 #include "onedispatch/kernel_tables.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 
 namespace onedispatch {
 
@@ -32,13 +32,13 @@ SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::ve
       data_bytes_(device.geometry.core_memory),
       memory_bytes_(device.geometry.core_memory - std::min(device.geometry.core_memory, device.geometry.core_stack)),
       carried_(std::move(carried)) {
-  if (core_.remembered == nullptr) core_.remembered = make_remembered(device);
+  if (core_.operation_cache == nullptr) core_.operation_cache = make_operation_cache(device);
 }
 
-// A kernel from outside may be gone after its last program, and another one's declaration lie where its own lay.
+// A custom kernel may be gone after its last program, and another one's declaration lie where its own lay.
 SuperKernel::~SuperKernel() {
   const auto outside = [](const Carried& one) { return one.function == nullptr && origin_of(*one.kernel) != Origin::kOwn; };
-  if (std::any_of(carried_.begin(), carried_.end(), outside)) core_.remembered->constants.forget_formulas();
+  if (std::any_of(carried_.begin(), carried_.end(), outside)) core_.operation_cache->constants.forget_formulas();
 }
 
 // The first words of the parameter block are read, and perhaps a kernel is set up by them.
@@ -58,7 +58,7 @@ const Action& SuperKernel::resume() {
     switch (state_) {
       case State::kWaiting:
         op_.reset();
-        guard_.reset();
+        shadow_memory_.reset();
         queue_.push_back(of_lock(Action::Kind::kAcquire, params::kParametersFull));
         state_ = State::kBeginning;
         break;
@@ -81,18 +81,18 @@ void SuperKernel::begin_op() {
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
     od_setup setup{};
     setup.spec = &spec;
-    queue_reading(kMaskWords, word_cycles(setup, core_.remembered->constants, kMaskWords));
+    queue_reading(kMaskWords, word_cycles(setup, core_.operation_cache->constants, kMaskWords));
     finish_op();
     return;
   }
-  op_ = core_.remembered->find(spec, words_.data());
+  op_ = core_.operation_cache->find(spec, words_.data());
   if (op_ == nullptr) {
     op_ = read_block(carried);
-    core_.remembered->add(op_);
+    core_.operation_cache->add(op_);
   } else {
     check_linked(*op_, carried);
   }
-  if (op_->plan->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(op_->plan, setup(), core_, data_bytes_);
+  if (op_->plan->origin() != Origin::kOwn) shadow_memory_ = std::make_shared<const ShadowMemory>(op_->plan, setup(), core_, data_bytes_);
   ports_ = op_->ports;
   queue_reading(spec.words, op_->setup_cycles);
   if (spec.prints != 0 && core_.prints != nullptr) core_.prints->begin(spec.digest);
@@ -113,7 +113,7 @@ std::shared_ptr<ReadOperation> SuperKernel::read_block(const Carried& carried) c
   read_reduction(*read);
   read_operation(operation);
   check_linked(*read, carried);
-  const Constants& constants = core_.remembered->constants;
+  const Constants& constants = core_.operation_cache->constants;
   read_scratch(operation, constants, memory_bytes_);
   check_apart(*read);
   const BodyLimit limit(core_.limit_ms);
@@ -203,7 +203,7 @@ void SuperKernel::read_port(ReadOperation& read, uint32_t index) const {
   read.operation.chunk_bytes[index] = port.chunk_bytes;
 }
 
-// What a kernel writes into its scratch is nobody else's. Sums that are kept there may wait where their results will
+// A kernel's scratch belongs to its calls alone. Sums that are kept there may wait where their results will
 // lie: in the one out slot, from its beginning on, which the core holds as long.
 void SuperKernel::check_apart(ReadOperation& read) const {
   const od_setup& setup = read.operation.setup;
@@ -334,7 +334,7 @@ void SuperKernel::queue_call(bool first, bool last) {
     if (i != kOut || !(first || ports_[i].cadence == params::cadence::last)) reads.push_back(range);
     if (i == kOut) writes.push_back(range);
   }
-  place_operands(op_->operation, chunks, call);
+  bind_operands(op_->operation, chunks, call);
   if (setup.spec->members != 0) count_members(setup, call);
   if (setup.scratch_bytes != 0) {
     const MemoryRange range{op_->operation.scratch_at, setup.scratch_bytes};
@@ -364,7 +364,7 @@ void SuperKernel::Call::run() {
   if (log != nullptr) given.host = host.host();
   for (size_t i = 0; op.fills != nullptr && i < op.fills->size(); ++i) (*op.fills)[i](given);
   try {
-    if (of_.guard_ != nullptr) of_.guard_->run(given, reads, writes);
+    if (of_.shadow_memory_ != nullptr) of_.shadow_memory_->run(given, reads, writes);
     else if (op.sums_in_slot && given.k_last != 0) run_over_sums();
     else op.plan->run(given);
   } catch (const KernelError& error) {
@@ -387,7 +387,7 @@ void SuperKernel::Call::run_over_sums() {
 uint64_t SuperKernel::cycles_of(const od_call& call) {
   ReadOperation::Charge& charge = op_->charges[call.k_last];
   if (charge.cycles == 0 || charge.k_count != call.k_count)
-    charge = {call.k_count, call_cycles(setup(), core_.remembered->constants, call.k_count, call.k_last != 0)};
+    charge = {call.k_count, call_cycles(setup(), core_.operation_cache->constants, call.k_count, call.k_last != 0)};
   return charge.cycles;
 }
 
@@ -402,7 +402,7 @@ bool SuperKernel::is_last_tile() const {
 void SuperKernel::queue_print_out() {
   Action& action = queue_.emplace_back();
   action.kind = Action::Kind::kCompute;
-  action.cycles = print_cycles(setup(), core_.remembered->constants, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity());
+  action.cycles = print_cycles(setup(), core_.operation_cache->constants, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity());
 }
 
 // Counts the outer loops, the last of the loop order innermost; false after the last tile.

@@ -8,10 +8,10 @@
 
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
-#include "guard.h"
+#include "shadow_memory.h"
 #include "image.h"
 #include "print_host.h"
-#include "remembered.h"
+#include "operation_cache.h"
 
 namespace onedispatch {
 
@@ -78,7 +78,7 @@ class SuperKernel final : public CoreProgram {
 
   // The op that runs.
   std::shared_ptr<ReadOperation> op_;
-  std::shared_ptr<const Guard> guard_;  // of a kernel from outside
+  std::shared_ptr<const ShadowMemory> shadow_memory_;  // of a custom kernel
   Call call_{*this};
   std::array<Port, kPorts> ports_;
   std::array<uint32_t, OD_MAX_DIMS> outer_{}, origin_{};

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <iterator>
 
-#include "txn/never.h"
+#include "txn/unsatisfiable_poll.h"
 #include "txn/shim_bds.h"
 #include "txn/tile_registers.h"
 
@@ -114,7 +114,7 @@ class Validator {
     }
   }
 
-  // Whether `words` words from `address` on are registers; the first that is none is told.
+  // Returns true if `words` words from `address` on are registers; reports the first that is not.
   void address(uint64_t address, uint64_t words) {
     if (address % 4 != 0 || address >> reg::COLUMN_SHIFT >= columns_) return say(Check::kAddress, {address});
     if (row_of(address) >= rows_) return say(Check::kRow, {row_of(address), address});
@@ -171,12 +171,12 @@ class Validator {
     const auto value = static_cast<uint32_t>(read(op, P::value));
     address(from, 1);
     const Tile tile = from >> 32 != 0 ? Tile::kNone : tile_of_row(row_of(from));
-    switch (never_true(tile, offset_of(from), static_cast<uint32_t>(read(op, P::mask)), value)) {
-      case Never::kMay: return;
-      case Never::kOutsideMask: return say(Check::kNeverTrue);
-      case Never::kCannotHold:
+    switch (unsatisfiable_poll(tile, offset_of(from), static_cast<uint32_t>(read(op, P::mask)), value)) {
+      case UnsatisfiablePoll::kSatisfiable: return;
+      case UnsatisfiablePoll::kOutsideMask: return say(Check::kNeverTrue);
+      case UnsatisfiablePoll::kCannotHold:
         return say(Check::kNeverHeld, {from, value, bits_of(roles_[static_cast<int>(tile)][offset_of(from) / 4])});
-      case Never::kPastLocks: return say(Check::kNeverGranted, {from});
+      case UnsatisfiablePoll::kPastLocks: return say(Check::kNeverGranted, {from});
     }
   }
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "state.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::xrt {
@@ -142,7 +142,7 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
     throw DeviceError({"bo", "no simulated address left for " + counted(bytes, "byte"),
                        "about 2^46 bytes per device object", "Make a new device object."});
   memory_->address = next;
-  next += pages + kPage;  // a page that belongs to nobody catches small overruns
+  next += pages + kPage;  // an unused page catches small overruns
 }
 
 bo::bo(const bo& parent, size_t bytes, size_t offset)

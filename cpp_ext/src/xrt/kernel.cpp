@@ -4,7 +4,7 @@
 
 #include "sim/array/bytes.h"
 #include "state.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 
 namespace onedispatch::xrt {
 namespace {
@@ -128,9 +128,9 @@ const Value* value_of(const Arguments& arguments, uint32_t index, const char* wh
 }
 
 // The right to use a context's simulator, one run after the other.
-class Turn {
+class ContextLock {
  public:
-  explicit Turn(hw_context::State& context) : context_(context) {
+  explicit ContextLock(hw_context::State& context) : context_(context) {
     Hold hold = hold_monitor();
     if (taken() && context.occupant->thread == std::this_thread::get_id())
       throw DeviceError({"run.start", "a run while one of the same context runs on this thread",
@@ -139,13 +139,13 @@ class Turn {
     lost_ = context.occupant.has_value();
     context.occupant = Occupant{std::this_thread::get_id(), Monitor::process()};
   }
-  ~Turn() {
+  ~ContextLock() {
     const Hold hold = hold_monitor();
     context_.occupant.reset();
     Monitor::shared().notify();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ContextLock(const ContextLock&) = delete;
+  ContextLock& operator=(const ContextLock&) = delete;
 
   sim::Simulator& simulator() {
     if (lost_) {
@@ -173,8 +173,8 @@ RunReport execute(hw_context::State& context, const Arguments& arguments, std::v
   sim::DdrRegions regions;
   for (uint32_t i = kFirstData; i < arguments.size(); ++i)
     regions.push_back(region_of(*value_of<bo>(arguments, i, "data BO")));
-  Turn turn(context);
-  sim::Simulator& simulator = turn.simulator();
+  ContextLock lock(context);
+  sim::Simulator& simulator = lock.simulator();
   try {
     RunReport report = simulator.run(found.data, found.size, std::move(regions));
     prints = simulator.take_prints();

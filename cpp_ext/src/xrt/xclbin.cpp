@@ -6,7 +6,7 @@
 
 #include "sim/array/bytes.h"
 #include "state.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 
 namespace onedispatch::xrt {
 namespace {

@@ -199,7 +199,7 @@ double rate(Bench& b) {
   call.k_count = b.setup.k_extent;
   call.k_last = 1;
   const auto bytes = [](std::vector<float>& chunk) { return reinterpret_cast<uint8_t*>(chunk.data()); };
-  place_operands(b, {bytes(b.in0), bytes(b.in1), bytes(b.out)}, call);
+  bind_operands(b, {bytes(b.in0), bytes(b.in1), bytes(b.out)}, call);
   plan.check(call);
   double best = 0;
   for (int round = 0; round < 60; ++round) {

@@ -376,7 +376,7 @@ class OperatorCase {
   std::vector<uint8_t> weights_;
 };
 
-// Where the cases are: the environment, else what the build was told.
+// Where the cases are: the environment, else what the build was configured with.
 inline std::filesystem::path cases_folder() {
   const char* given = std::getenv("ONEDISPATCH_CASES");
   if (given != nullptr) return given;

@@ -21,7 +21,7 @@ Array::Array(const DeviceDescription& device, const Options& options)
       timing_(device),
       options_(options),
       rows_(reg::FIRST_CORE_ROW + device.core_rows),
-      remembered_(make_remembered(device)),
+      operation_cache_(make_operation_cache(device)),
       ddr_(timing_.ddr_bytes_per_cycle) {
   build();
 }
@@ -194,7 +194,7 @@ void Array::fetch(const Event& event) const {
     for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const char*>(from) + at, 1);
   };
   if (event.kind == EventKind::kCore) lines(&cores_[event.subject], sizeof(Core));
-  if (event.kind == EventKind::kSegment || event.kind == EventKind::kBdDone) lines(&channels_[event.subject], sizeof(BdPlace) + 4 * kLine);
+  if (event.kind == EventKind::kSegment || event.kind == EventKind::kBdDone) lines(&channels_[event.subject], sizeof(BdFootprint) + 4 * kLine);
 }
 
 void Array::handle(const Event& event) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The array: tiles, locks, DMAs, switches and cores, and the events that move them.
-// Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. rest.cpp: what a
+// Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. quiescence.cpp: what a
 // run must not leave behind. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
 // a channel to its destinations. control_port.cpp: control packets. tokens.cpp: task completion tokens.
 // replay/: what stands in for an absent overlay.
@@ -42,7 +42,7 @@ struct Waiter {
 
 struct Lock {
   int32_t value = 0;
-  int32_t rest = 0;             // what its value register was last set to
+  int32_t last_set = 0;             // what its value register was last set to
   std::vector<Waiter> waiters;  // in order of arrival
 
   // For replays: who was seen at it.
@@ -89,7 +89,7 @@ enum class ChannelState : uint8_t {
 };
 
 // What a BD of a core or of a memory tile touches, and a cursor at its first word.
-struct BdPlace {
+struct BdFootprint {
   const Memory* memory = nullptr;                          // null: DDR or none
   uint32_t memory_tile = kNone, last_memory_tile = kNone;  // from west to east
   uint64_t first_byte = 0, span_bytes = 0;                 // and where in their memory
@@ -104,13 +104,13 @@ struct KnownBd {
     uint32_t tile = 0;
   } acquire, release;
   Bd bd;  // counts with its words
-  bool placed = false;
-  BdPlace place;            // where placed; of a shim the pattern alone
-  uint64_t place_base = 0;  // of the shape that was placed: other counts lie as much further on
+  bool has_footprint = false;
+  BdFootprint footprint;          // if has_footprint; of a shim the pattern alone
+  uint64_t footprint_base = 0;  // base of its shape: other counts of the BD are offset from there
 };
 
 // What each event needs comes first.
-struct Channel : BdPlace {
+struct Channel : BdFootprint {
   uint32_t index = 0, tile = 0, number = 0;
   TileKind kind = TileKind::kCore;  // of the tile
   bool mm2s = false;
@@ -121,7 +121,7 @@ struct Channel : BdPlace {
   bool header_due = false;   // MM2S: the header of the open packet has not been sent
   bool header_segment = false;
   bool queued_for_arbiter = false;
-  bool placed = false;  // what the BD touches is known since it was loaded, and of `bd` only what differs
+  bool has_footprint = false;  // known since the BD was loaded; `bd` holds only what differs
   uint32_t control = 0;
   uint32_t generation = 0;  // changes on reset; older events are dropped
   uint32_t bd_id = 0;
@@ -222,7 +222,7 @@ struct Core {
 struct Options {
   unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
-  uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a kernel from outside
+  uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a custom kernel
   bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
   size_t print_bytes = kPrintBytes;   // of the ring of a core's operation; 0: nothing is kept
   bool trace = false;                 // every kernel call is counted and timed
@@ -277,7 +277,7 @@ class Array {
     const uint64_t* polled = nullptr;      // an address
   };
   // One line per channel and core that is not idle: what it waits for, who set that up, and because of
-  // whom; what waits for something that nobody will do comes first.
+  // which other; causes come first.
   std::string explain(const Awaited& awaited) const;
   // The same for every task that runs.
   std::vector<std::pair<const Channel*, std::string>> explain_tasks() const;
@@ -297,8 +297,8 @@ class Array {
   OpRef current_op;     // of the controller
   uint64_t tokens_arrived = 0;  // at the controller
   bool loading = false;         // an overlay: its tasks are resident
-  // Lines that say what is not at rest (rest.cpp); empty when all is.
-  std::vector<std::string> left_over() const;
+  // Describes what keeps the array from being quiescent (quiescence.cpp), a line each; empty if it is.
+  std::vector<std::string> residue() const;
 
   // Replay: nothing can happen any more. Serves locks as a partner would whom the transaction does
   // not show: the one of a lock request that the controller polls, and those that channels wait
@@ -306,7 +306,7 @@ class Array {
   bool serve_starved(const uint64_t* polled_address);
   // Replay: a write of these words takes away what a running task still needs (replay_catch_up.cpp).
   bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
-  // Replay: nobody waits any longer for the tasks that run now.
+  // Replay: the controller no longer waits for the tasks that run now.
   void give_up();
   uint64_t progress = 0;  // replay: what tasks whose chains end have done; it ends with them
   // The first cycle from now on at which a poll of a timer is true; 0 for what is no timer, and for never.
@@ -316,7 +316,7 @@ class Array {
   uint64_t assumed_tokens = 0;  // replay: tokens whose route lies in the absent overlay
 
  private:
-  friend class Hope;  // looks at everything, changes nothing
+  friend class WaitFeasibility;  // looks at everything, changes nothing
   struct Access;      // a decoded address
 
   // registers.cpp
@@ -347,13 +347,13 @@ class Array {
   void place_bd(Channel& channel);
   void load_bd(Channel& channel, const KnownBd& known);
   void place_loaded(Channel& channel);
-  void keep_place(KnownBd& known, const Channel& channel) const;
+  void keep_footprint(KnownBd& known, const Channel& channel) const;
   void finish_bd(Channel& channel);
   void next_task(Channel& channel);
   void reset_channel(Channel& channel);
   // In words as BDs count them: what exists of the range, where the tile's own part starts, and how far
   // the parts of neighbours lie apart, of which the first `part` words exist.
-  struct View {
+  struct MemoryWindow {
     uint64_t first, end, own, pitch, part;
     // 0 the tile to the west, 1 the tile itself, 2 the one to the east.
     uint32_t side(uint64_t word) const { return static_cast<uint32_t>((word + pitch - own) / pitch); }
@@ -362,7 +362,7 @@ class Array {
       return from >= first && last < end && (part == pitch || one);
     }
   };
-  View view_of(const Tile& tile) const;
+  MemoryWindow memory_window_of(const Tile& tile) const;
   uint64_t mem_pitch() const;  // bytes from one memory tile's memory to the next one's
   std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape shape);
@@ -381,6 +381,8 @@ class Array {
   bool take_arbiters(Channel& source);
   void release_arbiters(Channel& source);
   void serve_arbiter_queue();
+  // Lets `words` words of the channel move from cycle `start` to `end`.
+  void move_segment(Channel& channel, uint64_t words, uint64_t start, uint64_t end);
   void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start, uint64_t packets = 0);
   void finish_segment(Channel& source);
   void copy_segment(Channel& source, const Route& route, uint64_t words);
@@ -424,9 +426,9 @@ class Array {
   const Route* route_of_token(const Channel& channel, uint32_t id);
   void finish_token(Channel& port);
 
-  // rest.cpp
-  bool at_rest(const Channel& channel) const;
-  std::string left_in(const Core& core) const;
+  // quiescence.cpp
+  bool quiescent(const Channel& channel) const;
+  std::string residue_of(const Core& core) const;
 
   // routes.cpp
   const Route* route_of(const Channel& source);
@@ -434,12 +436,12 @@ class Array {
   std::vector<Destination> destinations_of(const Channel& source, bool packet, uint32_t id) const;
   void check_mixture(const Channel& source, const Route& route) const;
   void forget_routes();
-  struct Walk;
-  void follow_source(Walk& walk) const;
-  void follow_slave(Walk& walk, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
-  void leave_tile(Walk& walk, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
+  struct RouteTrace;
+  void follow_source(RouteTrace& trace) const;
+  void follow_slave(RouteTrace& trace, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
+  void leave_tile(RouteTrace& trace, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
   uint32_t source_slave(const Channel& source) const;
-  [[noreturn]] void fail_route(const Walk& walk, uint32_t tile, const std::string& port,
+  [[noreturn]] void fail_route(const RouteTrace& trace, uint32_t tile, const std::string& port,
                                const std::string& given, const std::string& accepted) const;
 
   // cores.cpp
@@ -510,7 +512,7 @@ class Array {
   std::vector<Channel> channels_;
   std::vector<Core> cores_;
   std::vector<PrintLog> prints_;  // per core; they outlast its programs
-  std::shared_ptr<Remembered> remembered_;  // by their programs
+  std::shared_ptr<OperationCache> operation_cache_;  // by their programs
   Trace trace_;
   std::vector<uint8_t> changed_;  // per tile
   DdrRegions regions_;

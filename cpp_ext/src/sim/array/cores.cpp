@@ -75,7 +75,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], remembered_};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], operation_cache_};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -170,7 +170,7 @@ void Array::begin_compute(Core& core) {
   events.push(now + cycles, EventKind::kCore, core.index, core.generation);
 }
 
-// Here at once, or on another thread. Nobody wants to know how long calls take that no other thread may make.
+// Runs the call here at once, or on another thread. Calls that no other thread may make are not timed.
 void Array::run_job(Core& core) {
   Work* const work = core.action->job;
   if (options_.threads == 1 && !options_.trace) {

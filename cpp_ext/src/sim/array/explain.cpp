@@ -5,7 +5,7 @@
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
 #include "sim/transport/chains.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 #include "sim/array/register_table.h"
 
@@ -124,9 +124,9 @@ void Array::find_lock_servers(const Tile& owner, uint32_t id, int32_t wanted, ui
     one.serve.push_back(core);
   if (!one.serve.empty()) return;
   const std::string verb = rise ? "releases" : "lowers";
-  one.nobody = own ? "only what comes after it would " + std::string(rise ? "release" : "lower") + " this lock"
+  one.why_unserved = own ? "only what comes after it would " + std::string(rise ? "release" : "lower") + " this lock"
                    : "nothing that runs " + verb + " this lock";
-  if (!own && !idle.empty()) one.nobody += " (" + idle + " would, but no task comes to it)";
+  if (!own && !idle.empty()) one.why_unserved += " (" + idle + " would, but no task comes to it)";
 }
 
 void Array::find_senders(const Channel& c, Waiting& one) const {
@@ -135,7 +135,7 @@ void Array::find_senders(const Channel& c, Waiting& one) const {
     const auto sends = [&](uint32_t, const Bd& bd) { return sends_to(s, bd, c.index); };
     if (sends(0, s.bd) || (!s.reply && any_to_come(tiles_[s.tile], s, sends))) one.serve.push_back(s.index);
   }
-  if (one.serve.empty()) one.nobody = "no task that runs sends to it";
+  if (one.serve.empty()) one.why_unserved = "no task that runs sends to it";
 }
 
 void Array::find_receivers(const Channel& s, Waiting& one) const {
@@ -146,8 +146,8 @@ void Array::find_receivers(const Channel& s, Waiting& one) const {
   if (s.route == nullptr) return;
   for (const Destination& d : s.route->destinations) {
     const Channel& c = channels_[d.channel];
-    if (!c.running) one.nobody = "no task takes data at " + channel_name(c);
-    else if (paused(c)) one.nobody = channel_name(c) + " is paused";
+    if (!c.running) one.why_unserved = "no task takes data at " + channel_name(c);
+    else if (paused(c)) one.why_unserved = channel_name(c) + " is paused";
     else if (c.state != ChannelState::kReady) one.serve.push_back(c.index);
   }
 }
@@ -156,7 +156,7 @@ Waiting Array::waiting_of(const Channel& c) const {
   Waiting one;
   one.text = explain_channel(c);
   if (!c.running) return one;
-  one.rests = at_rest(c);
+  one.quiescent = quiescent(c);
   if (c.state == ChannelState::kAcquire) {
     const Tile& tile = tiles_[c.tile];
     const bool mem = tile.kind == TileKind::kMem;
@@ -166,7 +166,7 @@ Waiting Array::waiting_of(const Channel& c) const {
     if (owner != nullptr) find_lock_servers(*owner, id, c.bd.acquire_value, c.index, one);
   } else if (c.state == ChannelState::kReady) {
     one.stands = true;
-    if (paused(c)) one.nobody = "its pause bit is set";
+    if (paused(c)) one.why_unserved = "its pause bit is set";
     else if (c.mm2s) find_receivers(c, one);
     else find_senders(c, one);
   }
@@ -177,14 +177,14 @@ Waiting Array::waiting_of(const Core& core) const {
   Waiting one;
   one.text = explain_core(core);
   one.stands = core.state == Core::State::kAcquire;
-  one.rests = left_in(core).empty();
+  one.quiescent = residue_of(core).empty();
   if (one.stands)
     find_lock_servers(tiles_[core.tile], core.action->lock % reg::core::kLocks, -core.action->value,
                       core_node(core.index), one);
   return one;
 }
 
-// Every channel, then every core. `lines` gets what the controller waits for and nobody will do.
+// Returns every channel, then every core. Appends to `lines` the waits of the controller that no actor will end.
 std::vector<Waiting> Array::all_waiting(const Awaited& awaited, std::vector<std::string>& lines) const {
   std::vector<Waiting> all;
   for (const Channel& c : channels_) all.push_back(waiting_of(c));
@@ -201,9 +201,9 @@ std::vector<Waiting> Array::all_waiting(const Awaited& awaited, std::vector<std:
     Waiting poll;
     find_lock_servers(tiles_[tile], id, wanted, kNone, poll);
     for (const uint32_t served : poll.serve) all[served].awaited = true;
-    if (!poll.nobody.empty())
+    if (!poll.why_unserved.empty())
       lines.push_back("cause: the controller waits for lock " + std::to_string(id) + " of " + tile_name(tile) +
-                      explain_lock(tiles_[tile].locks[id], wanted) + "; " + poll.nobody);
+                      explain_lock(tiles_[tile].locks[id], wanted) + "; " + poll.why_unserved);
   }
   if (awaited.polled != nullptr) {
     const Tile& owner = tiles_[tile_of(*awaited.polled)];
@@ -222,7 +222,7 @@ std::string Array::name_of_node(uint32_t node) const {
 
 std::string Array::waiting_text(const Waiting& one) const {
   switch (one.rank) {
-    case Rank::kCause: return "cause: " + one.text + "; " + one.nobody;
+    case Rank::kCause: return "cause: " + one.text + "; " + one.why_unserved;
     case Rank::kCircle: return "circle: " + one.text + "; waits because of " + name_of_node(one.because);
     case Rank::kVictim: return one.text + "; waits because of " + name_of_node(one.because);
     case Rank::kOther: break;
@@ -234,9 +234,9 @@ std::string Array::explain(const Awaited& awaited) const {
   constexpr size_t kLines = 24;  // more would hide the point
   std::vector<std::string> lines;
   const std::vector<Waiting> all = all_waiting(awaited, lines);
-  const std::vector<bool> told = worth_telling(all);
+  const std::vector<bool> reported = worth_reporting(all);
   for (const uint32_t i : causes_first(all))
-    if (told[i] && !all[i].text.empty()) lines.push_back(waiting_text(all[i]));
+    if (reported[i] && !all[i].text.empty()) lines.push_back(waiting_text(all[i]));
   std::string text;
   for (size_t i = 0; i < lines.size() && i < kLines; ++i) text += "\n  " + lines[i];
   if (lines.size() > kLines) text += "\n  and " + std::to_string(lines.size() - kLines) + " more";

@@ -17,7 +17,7 @@ class ValidMap {
     bits_.assign(bits_.size(), 0);
     full_.assign(full_.size(), 0);
   }
-  // The first word of the range that nobody wrote, or first + count when all were.
+  // Returns the first unwritten word of the range, or first + count if all are written.
   uint64_t first_unwritten(uint64_t first, uint64_t count) const;
   bool all_written(uint64_t first, uint64_t count) const;
   uint64_t words() const { return words_; }

@@ -4,7 +4,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 #include "sim/transport/ports.h"
 #include "sim/array/register_table.h"
@@ -176,7 +176,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       return;
     case Treatment::kLockValue:
       if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0 to 63");
-      tile.locks[index].value = tile.locks[index].rest = static_cast<int32_t>(value);
+      tile.locks[index].value = tile.locks[index].last_set = static_cast<int32_t>(value);
       tile.locks[index].set = true;
       tile.locks[index].released = false;  // what was done to it before does not tell who serves it now
       changed(tile.index);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel calls of a run, counted and timed where somebody asked for it.
+// Counts and times the kernel calls of a run if a trace is requested.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace {
 
 bool stuck(const Waiting& one) { return one.stands && one.rank == Rank::kOther; }
 
-// Everybody without a rank who waits, over however many steps, for one of `from`.
+// Marks every unranked actor that waits, directly or transitively, for one of `from`.
 void mark_victims(std::vector<Waiting>& all, std::deque<uint32_t> from) {
   while (!from.empty()) {
     const uint32_t served = from.front();
@@ -25,7 +25,7 @@ void mark_victims(std::vector<Waiting>& all, std::deque<uint32_t> from) {
   }
 }
 
-// Follows who waits for whom from `start` on; the circle that this ends in, if it does.
+// Follows wait-for edges from `start`; returns the cycle that they end in, if any.
 std::vector<uint32_t> circle_from(const std::vector<Waiting>& all, uint32_t start) {
   std::vector<uint32_t> path;
   for (uint32_t at = start;;) {
@@ -39,28 +39,28 @@ std::vector<uint32_t> circle_from(const std::vector<Waiting>& all, uint32_t star
   }
 }
 
-// Whether somebody who moves may still serve it, over however many steps.
-void leave_out_hopeful(const std::vector<Waiting>& all, std::vector<bool>& hopeful) {
+// Marks every actor whose wait a moving actor may still end, directly or transitively.
+void mark_servable(const std::vector<Waiting>& all, std::vector<bool>& servable) {
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t i = 0; i < all.size(); ++i) {
-      if (hopeful[i] || !stuck(all[i])) continue;
+      if (servable[i] || !stuck(all[i])) continue;
       const auto& serve = all[i].serve;
-      hopeful[i] = std::any_of(serve.begin(), serve.end(), [&](uint32_t s) { return hopeful[s]; });
-      changed = changed || hopeful[i];
+      servable[i] = std::any_of(serve.begin(), serve.end(), [&](uint32_t s) { return servable[s]; });
+      changed = changed || servable[i];
     }
   }
 }
 
-// How a reader wants them: lower first.
+// Sort key of reports: lower comes first.
 int order(const Waiting& one) { return 2 * static_cast<int>(one.rank) + (one.awaited ? 0 : 1); }
 
-// The controller waits for the causes of what it waits for.
+// Marks the causes of awaited actors as awaited too.
 void pass_on_awaited(std::vector<Waiting>& all) {
   for (uint32_t i = 0; i < all.size(); ++i) {
     if (!all[i].awaited) continue;
     uint32_t at = all[i].because;
-    for (size_t steps = 0; at != kNobody && !all[at].awaited && steps < all.size(); ++steps) {
+    for (size_t steps = 0; at != kNoWaiter && !all[at].awaited && steps < all.size(); ++steps) {
       all[at].awaited = true;
       at = all[at].because;
     }
@@ -72,16 +72,16 @@ void pass_on_awaited(std::vector<Waiting>& all) {
 void find_causes(std::vector<Waiting>& all) {
   std::deque<uint32_t> causes;
   for (uint32_t i = 0; i < all.size(); ++i) {
-    if (!all[i].stands || all[i].nobody.empty()) continue;
+    if (!all[i].stands || all[i].why_unserved.empty()) continue;
     all[i].rank = Rank::kCause;
     causes.push_back(i);
   }
   mark_victims(all, causes);
-  std::vector<bool> hopeful(all.size());
-  for (uint32_t i = 0; i < all.size(); ++i) hopeful[i] = !all[i].stands;
-  leave_out_hopeful(all, hopeful);
+  std::vector<bool> servable(all.size());
+  for (uint32_t i = 0; i < all.size(); ++i) servable[i] = !all[i].stands;
+  mark_servable(all, servable);
   for (uint32_t i = 0; i < all.size(); ++i) {
-    if (!stuck(all[i]) || hopeful[i]) continue;
+    if (!stuck(all[i]) || servable[i]) continue;
     const std::vector<uint32_t> circle = circle_from(all, i);
     for (size_t k = 0; k < circle.size(); ++k) {
       all[circle[k]].rank = Rank::kCircle;
@@ -92,13 +92,13 @@ void find_causes(std::vector<Waiting>& all) {
   pass_on_awaited(all);
 }
 
-std::vector<bool> worth_telling(const std::vector<Waiting>& all) {
-  std::vector<bool> told(all.size());
+std::vector<bool> worth_reporting(const std::vector<Waiting>& all) {
+  std::vector<bool> reported(all.size());
   for (uint32_t i = 0; i < all.size(); ++i) {
-    if (all[i].rests && !all[i].awaited) continue;
-    for (uint32_t at = i; at != kNobody && !told[at]; at = all[at].because) told[at] = true;
+    if (all[i].quiescent && !all[i].awaited) continue;
+    for (uint32_t at = i; at != kNoWaiter && !reported[at]; at = all[at].because) reported[at] = true;
   }
-  return told;
+  return reported;
 }
 
 std::vector<uint32_t> causes_first(const std::vector<Waiting>& all) {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
 
-// A replayed file is foreign: bounds what all its operations together may cost.
+// A replayed transaction is foreign: bounds the total cost of its operations.
 constexpr uint64_t kEffortOfReplay = 10;  // times the event limit
 // Events (or 256 words each) without progress of any task that ends, until a write waits no longer.
 constexpr uint64_t kEffortOfCatchUp = 200'000;
@@ -136,7 +136,7 @@ void Simulator::loop() {
       throw SimulationError(
           "deadlock",
           {describe_wait(), "no event is left that could change that:" + array_.explain(awaited()),
-           "transactions whose waits end", "Look for the lock, stream or token that nobody serves."});
+           "transactions whose waits end", "Look for the lock, stream or token that no task serves."});
     }
     const Event event = array_.events.pop();
     if (const Event* const next = array_.events.upcoming()) array_.fetch(*next);
@@ -146,7 +146,7 @@ void Simulator::loop() {
     } else {
       array_.handle(event);
       if (wait_ != Wait::kNone) retry();
-      if (options_.replay && wait_ != Wait::kNone) refuse_hopeless();
+      if (options_.replay && wait_ != Wait::kNone) refuse_infeasible_wait();
     }
     check_effort();
   }
@@ -180,7 +180,7 @@ void Simulator::step() {
     const Op& op = ops[next_];
     array_.current_op = ref();
     effort_mark_ = array_.effort;
-    hope_due_ = kEffortOfHope;
+    feasibility_check_due_ = kFeasibilityCheckInterval;
     extra_cost_ = 0;
     if (must_catch_up(op) || !execute(op)) return;
     const uint64_t resume = array_.now + cost_of(op) + extra_cost_;
@@ -494,7 +494,7 @@ void Simulator::check_finished() const {
 void Simulator::check_at_rest() {
   const uint64_t limit = array_.effort + options_.event_limit;
   while (!array_.events.empty() && array_.effort < limit) array_.handle(array_.events.pop());
-  const std::vector<std::string> left = array_.left_over();
+  const std::vector<std::string> left = array_.residue();
   if (left.empty()) return;
   constexpr size_t kLines = 64;  // more would hide the point
   std::string text = "left behind:";
@@ -502,7 +502,7 @@ void Simulator::check_at_rest() {
   if (left.size() > kLines) text += "\n  and " + std::to_string(left.size() - kLines) + " more";
   throw SimulationError(
       "unfinished", {"end of the transaction", text,
-                     "an array at rest: no task, open packet or running operator; locks as last set",
+                     "a quiescent array: no task, open packet or running operator; locks as last set",
                      "Let BDs and tasks have the words and repeats that their streams carry, and give back "
                      "the locks that they take."});
 }

@@ -26,7 +26,7 @@ class Simulator {
   // freshly loaded overlay 0.
   RunReport run(const uint8_t* bytes, size_t size, DdrRegions arguments);
 
-  // Executes a foreign transaction without its overlay (see replay.cpp). Needs Options::replay; the
+  // Emulates a foreign transaction without its overlay (see replay.cpp). Needs Options::replay; the
   // array starts afresh. What stops it is part of the report. Throws TransactionError.
   ReplayReport replay(const uint8_t* bytes, size_t size, const ControlPackets& packets = {});
 
@@ -37,7 +37,7 @@ class Simulator {
 
  private:
   // Effort of a wait, in events or 256 words each, until a replay asks whether it can end at all.
-  static constexpr uint64_t kEffortOfHope = 10'000;
+  static constexpr uint64_t kFeasibilityCheckInterval = 10'000;
   enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kCatchUp };
 
   void begin_run(const Transaction& transaction, DdrRegions arguments);
@@ -71,7 +71,7 @@ class Simulator {
   uint64_t effort_of_replay() const;
   void check_at_rest();
   void check_effort() const;
-  void refuse_hopeless();  // replay_hope.cpp
+  void refuse_infeasible_wait();  // replay_feasibility.cpp
   void refuse_impossible_poll() const;
   [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
 
@@ -100,7 +100,7 @@ class Simulator {
   uint32_t merge_tokens_ = 0, merge_columns_ = 0;
   uint64_t extra_cost_ = 0;
   uint64_t effort_mark_ = 0, effort_start_ = 0;
-  uint64_t hope_due_ = 0;   // replay: effort of a wait until it is asked whether it can end
+  uint64_t feasibility_check_due_ = 0;   // replay: effort of a wait at which its feasibility is checked
   bool packets_given_ = false;  // replay: control packets may change anything at any time
   bool caught_up_ = false;  // replay: the next operation has waited for the tasks before it
   uint64_t progress_seen_ = 0;  // replay: of the array, while a write waits

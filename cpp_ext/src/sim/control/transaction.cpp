@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/control/transaction.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 
 #include <algorithm>
 

@@ -188,7 +188,7 @@ bool WorkerPool::claim(Job& job) {
   return job.state.compare_exchange_strong(expected, Job::kRunning);
 }
 
-// The newest job that nobody has begun; its own simulation needs it last.
+// Takes the newest job that no thread has begun; its own simulation needs it last.
 std::shared_ptr<Job> WorkerPool::steal() {
   const std::lock_guard<std::mutex> hold(mutex_);
   while (!queue_.empty() && pausing_ == 0) {

@@ -22,7 +22,7 @@ struct Job {
   std::atomic<int> state{kQueued};
 };
 
-// One pool serves all contexts of the process. A thread that waits for a job which nobody has
+// One pool serves all contexts of the process. A thread that waits for a job which no thread has
 // begun runs it itself, so the pool can neither deadlock nor be required.
 class WorkerPool {
  public:
@@ -38,7 +38,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   void submit(std::shared_ptr<Job> job);
-  // Runs the job on the calling thread, unless somebody has begun it; returns when it is done. Does not throw: see Job::error.
+  // Runs the job on the calling thread, unless another thread has begun it; returns when it is done. Does not throw: see Job::error.
   void wait(Job& job);
   size_t threads() const { return threads_.size(); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays: a foreign transaction is executed without the overlay that it was written for. What the
+// Emulates a foreign transaction without the overlay that it was written for. What the
 // overlay would have set up is open, and everything that the transaction itself states is real.
 //
 // - A stream that no switch register leads on swallows what an MM2S channel sends; an S2MM channel
@@ -9,15 +9,15 @@
 //   1, and a while after lock 15 was released it takes that and releases 14.
 // - Locks start at 0. Some have a partner that the transaction does not show (a BD or an initial
 //   value of the overlay). It acts only when nothing else can happen any more, and then sets the
-//   lock to what is waited for. Assumed of locks that nobody ever set or released; where no such
-//   lock is waited for, of those that nobody released since they were set. A lock that somebody
+//   lock to what is waited for. Assumed of locks that no actor ever set or released; where no such
+//   lock is waited for, of those that were not released since they were set. A lock that an actor
 //   releases has its partner in the transaction, so waiting for it is a real deadlock.
 // - Outputs may overtake inputs; replay_catch_up.cpp keeps the order that cores would have kept.
 // - A BD that the transaction never wrote belongs to the overlay or to control packets that were not
 //   given: it moves nothing. Given ones come with routes to the control ports, laid beforehand, and
 //   go there as in any run. What holds no bytes passes these routes as if they were not there.
 // - Custom opcodes without public meaning are skipped and counted.
-// - A lock that is released above 63 and that nobody acquires is emptied by its unseen partner.
+// - A lock that is released above 63 and never acquired is emptied by its unseen partner.
 #include <algorithm>
 #include <cmath>
 
@@ -70,7 +70,7 @@ bool Array::is_open_source(const Channel& c) const {
   return !reg::switch_master::enable.get(tile.switches.masters[static_cast<size_t>(port)]);
 }
 
-// One segment out of nowhere into an S2MM channel.
+// Supplies a segment of pattern words to an S2MM channel whose stream has no source.
 void Array::supply(Channel& c) {
   if (c.state != ChannelState::kReady || c.words_left == 0 || paused(c)) return;
   const uint64_t words = std::min(c.words_left, timing_.ddr_segment_words);
@@ -78,13 +78,8 @@ void Array::supply(Channel& c) {
   const uint64_t start = std::max(now, c.ready_time);
   uint64_t end = start + static_cast<uint64_t>(std::ceil(static_cast<double>(words) / rate));
   if (c.region) end = std::max(end, serve_ddr(c, words));
-  c.state = ChannelState::kMoving;
-  changed(c.tile);
   c.open = true;
-  c.segment_words = words;
-  c.segment_start = start;
-  effort += words / 256;
-  events.push(std::max(end, now + 1), EventKind::kSegment, c.index, c.generation);
+  move_segment(c, words, start, end);
 }
 
 void Array::finish_supply(Channel& c) {
@@ -127,7 +122,7 @@ void Array::copy_replayed(Channel& s, const Route& route, uint64_t words) {
     s.open_words += words;
   } else {
     settle_jobs(s);
-    s.cursor.gather(scratch_.data(), words);  // memory that nobody wrote reads as zeros
+    s.cursor.gather(scratch_.data(), words);  // unwritten memory reads as zeros
   }
   for (const Destination& d : route.destinations) {
     Channel& c = channels_[d.channel];
@@ -168,7 +163,7 @@ bool Array::serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_o
   Lock& lock = tile.locks[id];
   if (lock.released || (lock.set && !set_ones) || can_acquire(lock, wanted)) return false;
   const int32_t needed = wanted < 0 ? -wanted : wanted;
-  if (needed > static_cast<int32_t>(reg::LOCK_MAX)) return false;  // nobody can: -64 fits the field only
+  if (needed > static_cast<int32_t>(reg::LOCK_MAX)) return false;  // impossible: -64 fits the field only
   lock.value = needed;
   ++lock.assumed;
   ++effort;

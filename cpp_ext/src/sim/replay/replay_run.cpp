@@ -5,7 +5,7 @@
 
 #include "sim/array/bytes.h"
 #include "sim/control/controller.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {

@@ -15,7 +15,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -101,7 +101,7 @@ Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
   return run;
 }
 
-// Whether a packet writes descriptors or programs: nobody reads those before a task, or an enabled core, says so.
+// Whether a packet writes descriptors or programs: they are read only once a task, or an enabled core, names them.
 bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
   if (!odd_parity(control) || field::operation.get(control) != operation::WRITE) return false;
   const auto first = static_cast<uint32_t>(field::offset.get(control)), last = first + 4 * beats_of(control) - 4;

@@ -4,7 +4,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -64,7 +64,7 @@ KnownBd& Array::know_bd(Tile& tile, uint32_t bd_id) {
   if (known.stamp != 0) return known;
   known.stamp = ++bd_stamps_;
   known.bd = decode_bd(tile.kind, tile.bds[bd_id]);
-  known.placed = false;
+  known.has_footprint = false;
   known.acquire = known.release = {};
   return known;
 }
@@ -77,15 +77,15 @@ KnownBd* Array::known_to(const Channel& c) {
 // Takes what the BD says now; it may be written anew while the channel waits.
 void Array::load_bd(Channel& c, const KnownBd& known) {
   c.bd_stamp = options_.replay ? 0 : known.stamp;  // a replay may take a BD for another one
-  c.placed = c.bd_stamp != 0 && known.placed && (c.mm2s || !known.place.cursor.padded());
-  if (!c.placed) {
+  c.has_footprint = c.bd_stamp != 0 && known.has_footprint && (c.mm2s || !known.footprint.cursor.padded());
+  if (!c.has_footprint) {
     c.bd = known.bd;
     return;
   }
   static_cast<BdControl&>(c.bd) = known.bd;
   c.bd.shape.length = known.bd.shape.length;
-  static_cast<BdPlace&>(c) = known.place;
-  const uint64_t further = known.bd.shape.base - known.place_base;
+  static_cast<BdFootprint&>(c) = known.footprint;
+  const uint64_t further = known.bd.shape.base - known.footprint_base;
   c.cursor.shift(further);
   c.first_byte += 4 * further;
 }
@@ -133,7 +133,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
 void Array::activate(Channel& c) {
   changed(c.tile);
   c.ready_time = std::max(c.ready_time, now);
-  if (c.placed) {
+  if (c.has_footprint) {
     place_loaded(c);
   } else {
     place_bd(c);
@@ -143,7 +143,7 @@ void Array::activate(Channel& c) {
       events.push(std::max(now + 1, c.ready_time), EventKind::kBdDone, c.index, c.generation);
       return;
     }
-    if (KnownBd* const known = known_to(c)) keep_place(*known, c);
+    if (KnownBd* const known = known_to(c)) keep_footprint(*known, c);
   }
   if (c.mm2s && !c.packet_open) {
     c.route = nullptr;  // found again when the data starts: the switches may have changed
@@ -193,23 +193,23 @@ void Array::place_loaded(Channel& c) {
 }
 
 // Where the place holds for all counts of the BD: its words lie in the tile's own memory whatever it counts.
-void Array::keep_place(KnownBd& known, const Channel& c) const {
+void Array::keep_footprint(KnownBd& known, const Channel& c) const {
   const Bd& bd = c.bd;
   if (c.kind != TileKind::kShim && counts_iterations(bd)) {
-    const View view = view_of(tiles_[c.tile]);
+    const MemoryWindow window = memory_window_of(tiles_[c.tile]);
     const uint64_t first = bd.shape.base - bd.iteration * bd.iteration_step;
     const uint64_t last = first + std::max(bd.iteration, bd.iterations - 1) * bd.iteration_step + (c.span_bytes - 4) / 4;
-    if (first < view.own || last >= view.own + view.part) return;
+    if (first < window.own || last >= window.own + window.part) return;
   }
-  known.place = c;
-  known.place_base = bd.shape.base;
-  known.placed = true;
+  known.footprint = c;
+  known.footprint_base = bd.shape.base;
+  known.has_footprint = true;
 }
 
 // The words that BDs of a tile may name: of a core its own, of a memory tile those of its west
 // neighbour, its own and those of its east neighbour, as one range, in which the own ones begin at the
 // same place on every device, and which ends where the base field does.
-Array::View Array::view_of(const Tile& tile) const {
+Array::MemoryWindow Array::memory_window_of(const Tile& tile) const {
   const uint64_t words = tile.memory.bytes / 4;
   if (tile.kind != TileKind::kMem) return {0, words, 0, words, words};
   const uint64_t own = reg::mem::kOwnMemoryView / 4, pitch = mem_pitch() / 4, named = own + reg::mem::kBdReach / 4;
@@ -218,11 +218,11 @@ Array::View Array::view_of(const Tile& tile) const {
 }
 
 std::string Array::describe_view(const Tile& tile) const {
-  const View view = view_of(tile);
-  std::string text = "bytes " + hex(view.first * 4) + " to " + hex(view.end * 4 - 1);
+  const MemoryWindow window = memory_window_of(tile);
+  std::string text = "bytes " + hex(window.first * 4) + " to " + hex(window.end * 4 - 1);
   if (tile.kind != TileKind::kMem) return text;
   text += ", own from " + hex(reg::mem::kOwnMemoryView);
-  if (view.part < view.pitch) text += ", " + counted(view.part * 4, "byte") + " of each tile and not across";
+  if (window.part < window.pitch) text += ", " + counted(window.part * 4, "byte") + " of each tile and not across";
   if (tile.column == 0) text += "; no memory tile lies to the west";
   if (tile.column + 1 == device_.columns) text += "; no memory tile lies to the east";
   return text;
@@ -230,19 +230,19 @@ std::string Array::describe_view(const Tile& tile) const {
 
 void Array::bind_memory(Channel& c, Shape shape) {
   const Tile& own = tiles_[c.tile];
-  const View view = view_of(own);
+  const MemoryWindow window = memory_window_of(own);
   const uint64_t furthest = furthest_word(shape), last = shape.base + furthest;
-  if (!view.covers(shape.base, last))
+  if (!window.covers(shape.base, last))
     fail(c, "memory",
          {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
               std::to_string(own.bd_writers[c.bd_id].index) + ")",
           "bytes " + hex(shape.base * 4) + " to " + hex(last * 4 + 3), describe_view(own),
           "Check base, length, steps and iteration of the BD."});
-  const auto tile_at = [&](uint64_t word) { return own.index + view.side(word) * rows_ - rows_; };
+  const auto tile_at = [&](uint64_t word) { return own.index + window.side(word) * rows_ - rows_; };
   c.memory = own.memory.whole;
   c.memory_tile = tile_at(shape.base);
   c.last_memory_tile = tile_at(last);
-  shape.base += own.memory.first_word() - view.own;
+  shape.base += own.memory.first_word() - window.own;
   c.first_byte = shape.base * 4;
   c.span_bytes = furthest * 4 + 4;
   const uint32_t pad = own.kind == TileKind::kMem ? own.pad_values[c.number] : 0;
@@ -426,7 +426,7 @@ void Array::take_lock(Lock& lock, uint32_t tile, int32_t value) {
 }
 
 void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) {
-  // A lock that nobody here ever takes is emptied by somebody whom a replay does not see.
+  // A lock that is never acquired here is emptied by a partner outside the transaction.
   if (options_.replay && !lock.taken && lock.value + value > static_cast<int32_t>(reg::LOCK_MAX)) {
     lock.value = 0;
     ++lock.assumed;

@@ -74,7 +74,7 @@ class Cursor : private CursorState {
   // The next `words` words when they lie in one run, else null; does not advance.
   uint8_t* contiguous(uint64_t words) const;
   uint64_t left_of_run() const { return padded_ ? 0 : run_ - position_; }  // words
-  // As contiguous, where somebody wrote all of them.
+  // As contiguous, where all of them were written.
   const uint8_t* readable(uint64_t words) const {
     const uint8_t* const at = contiguous(words);
     return at != nullptr && valid_->all_written(address(), words) ? at : nullptr;

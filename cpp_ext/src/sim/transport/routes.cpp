@@ -10,7 +10,7 @@
 
 namespace onedispatch::sim {
 
-struct Array::Walk {
+struct Array::RouteTrace {
   const Channel* source;
   bool packet;
   uint32_t id;
@@ -35,11 +35,11 @@ bool others_use(const Switch& switches, uint32_t slave, uint32_t arbiter) {
 
 }  // namespace
 
-void Array::fail_route(const Walk& walk, uint32_t tile, const std::string& port, const std::string& given,
+void Array::fail_route(const RouteTrace& trace, uint32_t tile, const std::string& port, const std::string& given,
                        const std::string& accepted) const {
-  std::string stream = "stream of " + channel_name(*walk.source);
-  if (walk.packet) stream += ", packet id " + std::to_string(walk.id);
-  fail(*walk.source, "route",
+  std::string stream = "stream of " + channel_name(*trace.source);
+  if (trace.packet) stream += ", packet id " + std::to_string(trace.id);
+  fail(*trace.source, "route",
        {stream + ", at " + tile_name(tile) + " " + port, given, accepted,
         "Program the stream switches on the way before the channel starts."});
 }
@@ -67,9 +67,9 @@ const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
   auto& cached = routes_[c.index * kRoutesPerChannel + (packet ? id : 32)];
   if (cached) return cached.get();
   auto route = std::make_unique<Route>();
-  Walk walk{&c, packet, id, route.get(), {}};
+  RouteTrace trace{&c, packet, id, route.get(), {}};
   try {
-    follow_source(walk);
+    follow_source(trace);
     check_mixture(c, *route);
   } catch (const SimulationError&) {
     // Replay: what was not reached is open, it lies in the absent overlay. Not so for packets that
@@ -99,46 +99,46 @@ void Array::check_mixture(const Channel& c, const Route& route) const {
 // Where a stream would go now, for explanations; nowhere when its way is not laid.
 std::vector<Destination> Array::destinations_of(const Channel& c, bool packet, uint32_t id) const {
   Route route;
-  Walk walk{&c, packet, id, &route, {}};
+  RouteTrace trace{&c, packet, id, &route, {}};
   try {
-    follow_source(walk);
+    follow_source(trace);
   } catch (const SimulationError&) {
     return {};
   }
   return route.destinations;
 }
 
-void Array::follow_source(Walk& walk) const {
-  const Channel& c = *walk.source;
+void Array::follow_source(RouteTrace& trace) const {
+  const Channel& c = *trace.source;
   const Tile& tile = tiles_[c.tile];
   if (tile.kind == TileKind::kShim && !c.reply) {
     const auto selected = (c.number == 0 ? reg::mux::south_3 : reg::mux::south_7).get(tile.mux);
     if (selected != kMuxDma)
       fail_route(
-          walk, c.tile, "MUX register",
+          trace, c.tile, "MUX register",
           "South slave " + std::string(c.number == 0 ? "3" : "7") + " set to " + std::to_string(selected),
           "1 (DMA)");
   }
-  follow_slave(walk, c.tile, source_slave(c), 0, false);
+  follow_slave(trace, c.tile, source_slave(c), 0, false);
 }
 
-void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t latency, bool drops) const {
+void Array::follow_slave(RouteTrace& trace, uint32_t tile_id, uint32_t slave, uint32_t latency, bool drops) const {
   const Tile& tile = tiles_[tile_id];
   const std::string port = port_name(tile.kind, false, slave);
   const uint32_t mark = tile_id * 64 + slave;
-  if (std::find(walk.seen.begin(), walk.seen.end(), mark) != walk.seen.end())
-    fail_route(walk, tile_id, port, "a route that comes back to a port", "routes that reach each port once");
-  walk.seen.push_back(mark);
+  if (std::find(trace.seen.begin(), trace.seen.end(), mark) != trace.seen.end())
+    fail_route(trace, tile_id, port, "a route that comes back to a port", "routes that reach each port once");
+  trace.seen.push_back(mark);
   const uint32_t value = tile.switches.slaves[slave];
   if (!reg::switch_slave::enable.get(value))
-    fail_route(walk, tile_id, port, "the port is not enabled (" + hex(value) + ")", "an enabled slave port");
+    fail_route(trace, tile_id, port, "the port is not enabled (" + hex(value) + ")", "an enabled slave port");
   const bool packet = reg::switch_slave::packet.get(value) != 0;
-  if (packet && !walk.packet) {
-    walk.route->headers_in_data = true;  // their ids decide, packet by packet
+  if (packet && !trace.packet) {
+    trace.route->headers_in_data = true;  // their ids decide, packet by packet
     return;
   }
   if (packet && drops)
-    fail_route(walk, tile_id, port, "a packet whose header an earlier master dropped",
+    fail_route(trace, tile_id, port, "a packet whose header an earlier master dropped",
                "headers dropped only behind the last packet-switched port");
   latency += timing_.hop_tile;
 
@@ -146,18 +146,18 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
   for (uint32_t i = 0; packet && i < reg::SLOTS_PER_SLAVE && arbiter == kNone; ++i) {
     const uint32_t slot = tile.switches.slots[slave * reg::SLOTS_PER_SLAVE + i];
     if (!reg::switch_slot::enable.get(slot)) continue;
-    if ((walk.id & reg::switch_slot::mask.get(slot)) != reg::switch_slot::id.get(slot)) continue;
+    if ((trace.id & reg::switch_slot::mask.get(slot)) != reg::switch_slot::id.get(slot)) continue;
     arbiter = static_cast<uint32_t>(reg::switch_slot::arbiter.get(slot));
     msel = static_cast<uint32_t>(reg::switch_slot::msel.get(slot));
   }
   if (packet && arbiter == kNone)
-    fail_route(walk, tile_id, port, "no slot matches the packet id", "a slot with (id & mask) == its id");
+    fail_route(trace, tile_id, port, "no slot matches the packet id", "a slot with (id & mask) == its id");
   if (packet) {
     const uint32_t key = tile_id * reg::ARBITERS + arbiter;
-    auto& all = walk.route->arbiters;
+    auto& all = trace.route->arbiters;
     const auto same = [key](const Route::Arbiter& a) { return a.key == key; };
     if (std::none_of(all.begin(), all.end(), same)) all.push_back({key, slave});
-    walk.route->shared = walk.route->shared || others_use(tile.switches, slave, arbiter);
+    trace.route->shared = trace.route->shared || others_use(tile.switches, slave, arbiter);
   }
 
   bool any = false;
@@ -171,50 +171,50 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
     if (!mine) continue;
     any = true;
     if (!connects(tile.kind, slave, m))
-      fail_route(walk, tile_id, port + " SWITCH_SLOT register",
+      fail_route(trace, tile_id, port + " SWITCH_SLOT register",
                  "packets sent to " + port_name(tile.kind, true, m),
                  "ports that this kind of tile has a wire from: " + slaves_of(tile.kind, m));
-    leave_tile(walk, tile_id, m, latency, drops || (packet && reg::switch_master::drop_header.get(master)));
+    leave_tile(trace, tile_id, m, latency, drops || (packet && reg::switch_master::drop_header.get(master)));
   }
   if (!any)
     fail_route(
-        walk, tile_id, port,
+        trace, tile_id, port,
         packet ? "no master port takes arbiter " + std::to_string(arbiter) + " msel " + std::to_string(msel)
                : "no master port takes this slave",
         "a master port that leads on");
 }
 
-void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t latency, bool drops) const {
+void Array::leave_tile(RouteTrace& trace, uint32_t tile_id, uint32_t master, uint32_t latency, bool drops) const {
   const Tile& tile = tiles_[tile_id];
   const Port port = port_at(tile.kind, true, master);
   const std::string name = port_name(tile.kind, true, master);
   uint32_t number = port.lane;
   bool dma = port.side == Side::kDma;
   if (tile.kind == TileKind::kShim && port.side == Side::kSouth) {
-    if (master == reg::CONTROLLER_MASTER && walk.packet) {
-      walk.route->controller = true;
-      walk.route->latency = std::max(walk.route->latency, latency);
+    if (master == reg::CONTROLLER_MASTER && trace.packet) {
+      trace.route->controller = true;
+      trace.route->latency = std::max(trace.route->latency, latency);
       return;
     }
     const bool first = master == reg::SHIM_S2MM_MASTERS[0];
     if (!first && master != reg::SHIM_S2MM_MASTERS[1])
-      fail_route(walk, tile_id, name, "a stream to the PL or NoC", "South master 2 (S2MM0) or 3 (S2MM1)");
+      fail_route(trace, tile_id, name, "a stream to the PL or NoC", "South master 2 (S2MM0) or 3 (S2MM1)");
     if ((first ? reg::demux::south_2 : reg::demux::south_3).get(tile.demux) != kMuxDma)
-      fail_route(walk, tile_id, "DEMUX register", name + " not set to DMA", "1 (DMA)");
+      fail_route(trace, tile_id, "DEMUX register", name + " not set to DMA", "1 (DMA)");
     dma = true;
     number = first ? 0 : 1;
   }
   if (dma) {
-    walk.route->destinations.push_back(Destination{tile.first_s2mm + number, walk.packet && !drops});
-    walk.route->latency = std::max(walk.route->latency, latency);
+    trace.route->destinations.push_back(Destination{tile.first_s2mm + number, trace.packet && !drops});
+    trace.route->latency = std::max(trace.route->latency, latency);
     return;
   }
   if (port.side == Side::kControl) {
-    if (!walk.packet)
-      fail_route(walk, tile_id, name, "a stream without packet header",
+    if (!trace.packet)
+      fail_route(trace, tile_id, name, "a stream without packet header",
                  "packets: with a header from the BD, or through a packet-switched port");
-    walk.route->controls.push_back(tile_id);
-    walk.route->latency = std::max(walk.route->latency, latency);
+    trace.route->controls.push_back(tile_id);
+    trace.route->latency = std::max(trace.route->latency, latency);
     return;
   }
   int columns = 0, rows = 0;
@@ -236,13 +236,13 @@ void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t l
       columns = -1;
       arrives = Side::kEast;
       break;
-    default: fail_route(walk, tile_id, name, "a stream into this port", "ports that lead to a DMA or a control port");
+    default: fail_route(trace, tile_id, name, "a stream into this port", "ports that lead to a DMA or a control port");
   }
   const Tile* next = neighbour(tile, columns, rows);
   const int slave = next == nullptr ? -1 : port_index(next->kind, false, Port{arrives, port.lane});
   if (slave < 0)
-    fail_route(walk, tile_id, name, "a stream that leaves the array", "ports with a tile on the other side");
-  follow_slave(walk, next->index, static_cast<uint32_t>(slave), latency + timing_.hop_link, drops);
+    fail_route(trace, tile_id, name, "a stream that leaves the array", "ports with a tile on the other side");
+  follow_slave(trace, next->index, static_cast<uint32_t>(slave), latency + timing_.hop_link, drops);
 }
 
 }  // namespace onedispatch::sim

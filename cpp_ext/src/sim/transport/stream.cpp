@@ -87,13 +87,17 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
     changed(c.tile);
     if (c.region) end = std::max(end, serve_ddr(c, words));
   }
-  s.state = ChannelState::kMoving;
-  changed(s.tile);
   s.header_segment = header;
-  s.segment_words = words;
-  s.segment_start = start;
+  move_segment(s, words, start, end);
+}
+
+void Array::move_segment(Channel& c, uint64_t words, uint64_t start, uint64_t end) {
+  c.state = ChannelState::kMoving;
+  changed(c.tile);
+  c.segment_words = words;
+  c.segment_start = start;
   effort += words / 256;
-  events.push(std::max(end, now + 1), EventKind::kSegment, s.index, s.generation);
+  events.push(std::max(end, now + 1), EventKind::kSegment, c.index, c.generation);
 }
 
 void Array::finish_segment(Channel& s) {
@@ -212,7 +216,7 @@ void Array::fail_unwritten(const Channel& s, uint64_t word) const {
   std::string place;
   if (s.memory_tile != kNone) {
     const uint64_t behind = word * 4 - tiles_[s.memory_tile].memory.first_byte;
-    const uint64_t tile_bytes = view_of(tiles_[s.memory_tile]).pitch * 4;
+    const uint64_t tile_bytes = memory_window_of(tiles_[s.memory_tile]).pitch * 4;
     const auto tile = s.memory_tile + static_cast<uint32_t>(behind / tile_bytes) * rows_;
     place = "byte " + hex(behind % tile_bytes) + " of " + tile_name(tile);
   }

@@ -139,7 +139,7 @@ TEST(Rest, LocksComeBackToWhatTheyWereSetTo) {
 TEST(Rest, WhatIsUnderWayMayEndByItself) {
   Rig rig;
   Builder b;
-  b.block(mem_bd_at(0), mem_bd(0, 0)).write(kMemIn, task(0, 256));  // nobody waits for it
+  b.block(mem_bd_at(0), mem_bd(0, 0)).write(kMemIn, task(0, 256));  // without a wait for it
   const uint64_t cycles = rig.run(b).cycles;
   EXPECT_EQ(rig.run(b).cycles, cycles);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remembered.h"
+#include "operation_cache.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,9 +18,9 @@ uint64_t hash_of(const uint32_t* words, uint32_t count) {
 
 }  // namespace
 
-std::shared_ptr<Remembered> make_remembered(const DeviceDescription& device) { return std::make_shared<Remembered>(device); }
+std::shared_ptr<OperationCache> make_operation_cache(const DeviceDescription& device) { return std::make_shared<OperationCache>(device); }
 
-std::shared_ptr<ReadOperation> Remembered::find(const od_kernel_spec& spec, const uint32_t* words) const {
+std::shared_ptr<ReadOperation> OperationCache::find(const od_kernel_spec& spec, const uint32_t* words) const {
   const auto [first, end] = read_.equal_range(hash_of(words, spec.words));
   for (auto at = first; at != end; ++at) {
     const ReadOperation& read = *at->second;
@@ -29,7 +29,7 @@ std::shared_ptr<ReadOperation> Remembered::find(const od_kernel_spec& spec, cons
   return nullptr;
 }
 
-void Remembered::add(std::shared_ptr<ReadOperation> read) {
+void OperationCache::add(std::shared_ptr<ReadOperation> read) {
   if (read->plan->origin() != Origin::kOwn) return;
   if (read_.size() == kMost) read_.clear();
   const uint64_t hash = hash_of(read->words.data(), read->operation.setup.spec->words);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that were read before: the cores of an array and its runs come to the same blocks again and again.
+// Caches decoded parameter blocks: the cores of an array, and its runs, meet the same blocks again and again.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Port {
   uint32_t address() const { return offset + slot * slot_bytes; }
 };
 
-// What a parameter block says, whichever core reads it.
+// A decoded parameter block, the same for every core.
 struct ReadOperation {
   std::array<uint32_t, params::kMaxWords> words{};  // of the block; what the kernel does not read may be anything
   Operation operation;
@@ -41,13 +41,13 @@ struct ReadOperation {
   std::array<Charge, 2> charges{};  // of a full step and of the last one, as most calls are
 };
 
-// For one thread at a time, and one device.
-class Remembered {
+// A cache for one device, used by one thread at a time.
+class OperationCache {
  public:
-  explicit Remembered(const DeviceDescription& device) : constants(device) {}
-  // The operation of a block that begins with the words which `spec` reads; null: it was not read before.
+  explicit OperationCache(const DeviceDescription& device) : constants(device) {}
+  // Returns the operation whose block begins with the words that `spec` reads; null if it is not cached.
   std::shared_ptr<ReadOperation> find(const od_kernel_spec& spec, const uint32_t* words) const;
-  // Plans of our own kernels alone serve any number of cores; what others make of a block is theirs to count.
+  // Adds operations of built-in kernels only: the plan of a custom kernel must be prepared once per core.
   void add(std::shared_ptr<ReadOperation> read);
 
   const Constants constants;  // of section [kernel] of the device

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "contain.h"
+#include "signal_guard.h"
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -57,7 +57,7 @@ struct Active {
   timespec deadline;
   uint64_t interrupts = 0;  // there were before
   unsigned overstayed = 0, after_interrupt = 0;
-  Ending::Kind kind = Ending::Kind::kReturned;
+  CallOutcome::Kind kind = CallOutcome::Kind::kReturned;
   int signal = 0;
   uintptr_t address = 0, pc = 0;
   bool wrote = false;
@@ -86,7 +86,7 @@ void die_of(int signal) {
   raise(signal);
 }
 
-// What would have happened without us.
+// Calls the handler that was installed before ours.
 void chain(int signal, siginfo_t* info, void* context) {
   size_t place = 0;
   while (signal_at(place) != signal) ++place;
@@ -125,7 +125,7 @@ bool wrote(void* context) {
 #endif
 }
 
-[[noreturn]] void leave(Active& call, Ending::Kind kind, void* context) {
+[[noreturn]] void leave(Active& call, CallOutcome::Kind kind, void* context) {
   call.kind = kind;
   call.pc = counter_of(context);
   active = nullptr;
@@ -156,7 +156,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   call->signal = signal;
   call->address = signal == SIGSEGV || signal == SIGBUS ? reinterpret_cast<uintptr_t>(info->si_addr) : 0;
   call->wrote = wrote(context);
-  leave(*call, Ending::Kind::kSignal, context);
+  leave(*call, CallOutcome::Kind::kSignal, context);
 }
 
 void on_interrupt(int signal, siginfo_t* info, void* context) {
@@ -175,7 +175,7 @@ void on_tick(int signal, siginfo_t* info, void* context) {
   const bool stopped = interrupts.load() != call->interrupts && ++call->after_interrupt >= kInterruptTicks;
   if (!late && !stopped) return;
   if (!call->text.holds(counter_of(context)) && ++call->overstayed < kGraceTicks) return;
-  leave(*call, stopped ? Ending::Kind::kInterrupted : Ending::Kind::kTimeout, context);
+  leave(*call, stopped ? CallOutcome::Kind::kInterrupted : CallOutcome::Kind::kTimeout, context);
 }
 
 void install() {
@@ -203,7 +203,7 @@ void uninstall() {
     struct sigaction now = {};
     sigaction(signal_at(place), nullptr, &now);
     const bool ours = (now.sa_flags & SA_SIGINFO) != 0 && (now.sa_sigaction == on_fault || now.sa_sigaction == on_interrupt);
-    if (ours) sigaction(signal_at(place), &before[place], nullptr);  // else somebody took our place, and may call us
+    if (ours) sigaction(signal_at(place), &before[place], nullptr);  // else another handler replaced ours, and may call it
   }
 }
 
@@ -343,34 +343,34 @@ std::string seconds(uint32_t milliseconds) {
   return std::string(text) + (milliseconds == 1000 ? " second" : " seconds");
 }
 
-// A body that calls exit() takes the process with it, since nobody may leave exit() half done; a success that is none
-// it is not. _exit() gives no chance to say so.
-void tell_of_exit(int code, void*) {
+// A body that calls exit() ends the process, since exit() cannot be abandoned half done; its exit code is not a
+// success then. _exit() leaves no chance to report it.
+void report_exit(int code, void*) {
   if (active == nullptr) return;
-  std::fprintf(stderr, "onedispatch: a kernel from outside called exit(%d), which ends the process\n", code);
+  std::fprintf(stderr, "onedispatch: a custom kernel called exit(%d), which ends the process\n", code);
   std::fflush(nullptr);
   if (code == EXIT_SUCCESS) _exit(EXIT_FAILURE);
 }
 
 // What it threw; the call itself is inside a function of its own, so that nothing of ours is jumped over.
-Ending caught(void (*call)(void*), void* data) {
-  Ending ending;
+CallOutcome caught(void (*call)(void*), void* data) {
+  CallOutcome outcome;
   try {
     call(data);
     active = nullptr;
-    return ending;
+    return outcome;
   } catch (abi::__forced_unwind&) {  // the thread is cancelled
     throw;
   } catch (const std::exception& error) {
     active = nullptr;
-    ending.what = plain(typeid(error).name()) + ": " + error.what();
+    outcome.what = plain(typeid(error).name()) + ": " + error.what();
   } catch (...) {
     active = nullptr;
     const std::type_info* const type = abi::__cxa_current_exception_type();
-    ending.what = type == nullptr ? "something" : plain(type->name());
+    outcome.what = type == nullptr ? "something" : plain(type->name());
   }
-  ending.kind = Ending::Kind::kThrew;
-  return ending;
+  outcome.kind = CallOutcome::Kind::kThrew;
+  return outcome;
 }
 
 timespec deadline_of(uint32_t limit_ms) {
@@ -383,25 +383,25 @@ timespec deadline_of(uint32_t limit_ms) {
 }
 
 // Whoever jumps out of the call comes back here; nothing with a destructor lives in this frame.
-__attribute__((noinline)) bool jumped(Active& here, void (*call)(void*), void* data, Ending& ending) {
+__attribute__((noinline)) bool jumped(Active& here, void (*call)(void*), void* data, CallOutcome& outcome) {
   if (sigsetjmp(here.jump, 0) != 0) return true;
   active = &here;
-  ending = caught(call, data);
+  outcome = caught(call, data);
   return false;
 }
 
 }  // namespace
 
 uint64_t interrupts_seen() { return interrupts.load(); }
-CountsInterrupts::CountsInterrupts() {
+InterruptCounter::InterruptCounter() {
   if (kCatchesSignals) install();
 }
-CountsInterrupts::~CountsInterrupts() {
+InterruptCounter::~InterruptCounter() {
   if (kCatchesSignals) uninstall();
 }
 
-NamesCrash::NamesCrash(const char* kernel) : before_(python_kernel) { python_kernel = kernel; }
-NamesCrash::~NamesCrash() { python_kernel = before_; }
+CrashLabel::CrashLabel(const char* kernel) : before_(python_kernel) { python_kernel = kernel; }
+CrashLabel::~CrashLabel() { python_kernel = before_; }
 
 uint32_t body_limit() { return limit_of_thread; }
 BodyLimit::BodyLimit(uint32_t milliseconds) : before_(limit_of_thread) { limit_of_thread = milliseconds; }
@@ -412,11 +412,11 @@ bool is_ours(const void* function) {
   return ours.holds(reinterpret_cast<uintptr_t>(function));
 }
 
-Ending contain(void (*call)(void*), void* data, const void* function, uint32_t limit_ms) {
+CallOutcome call_guarded(void (*call)(void*), void* data, const void* function, uint32_t limit_ms) {
   if (!kCatchesSignals) return caught(call, data);
   static_cast<void>(handler_stack);
-  static const int told = on_exit(tell_of_exit, nullptr);
-  static_cast<void>(told);
+  static const int registered = on_exit(report_exit, nullptr);
+  static_cast<void>(registered);
   Active here;
   here.text = text_by_thread(function);
   here.deadline = deadline_of(limit_ms);
@@ -425,49 +425,49 @@ Ending contain(void (*call)(void*), void* data, const void* function, uint32_t l
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   fenv_t floats;
   fegetenv(&floats);
-  Ending ending;
-  const CountsInterrupts handlers;
+  CallOutcome outcome;
+  const InterruptCounter handlers;
   call_clock.start();
-  const bool left = jumped(here, call, data, ending);
+  const bool left = jumped(here, call, data, outcome);
   call_clock.stop();
   fesetenv(&floats);  // rounding and flush-to-zero are the thread's, not the body's
-  if (!left) return ending;
+  if (!left) return outcome;
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);  // abort() unblocks its own
-  ending.kind = here.kind;
-  ending.signal = here.signal;
-  ending.address = here.address;
-  ending.wrote = here.wrote;
-  ending.what = code_at(here.pc);
-  return ending;
+  outcome.kind = here.kind;
+  outcome.signal = here.signal;
+  outcome.address = here.address;
+  outcome.wrote = here.wrote;
+  outcome.what = code_at(here.pc);
+  return outcome;
 }
 
-std::string told(const Ending& ending, uint32_t limit_ms) {
-  switch (ending.kind) {
-    case Ending::Kind::kThrew: return "threw " + ending.what + "; nothing may be thrown over the border of onedispatch/kernel.h";
-    case Ending::Kind::kTimeout: return "did not end within " + seconds(limit_ms) + "; it was left in " + ending.what;
-    case Ending::Kind::kInterrupted: return "was left in " + ending.what + " on Ctrl-C";
+std::string describe(const CallOutcome& outcome, uint32_t limit_ms) {
+  switch (outcome.kind) {
+    case CallOutcome::Kind::kThrew: return "threw " + outcome.what + "; nothing may be thrown over the border of onedispatch/kernel.h";
+    case CallOutcome::Kind::kTimeout: return "did not end within " + seconds(limit_ms) + "; it was left in " + outcome.what;
+    case CallOutcome::Kind::kInterrupted: return "was left in " + outcome.what + " on Ctrl-C";
     default: break;
   }
-  const bool faulted = ending.signal == SIGSEGV || ending.signal == SIGBUS;
-  const std::string where = faulted ? " at address " + hex(ending.address) + (ending.address < 4096 ? " (a null pointer)" : "") : "";
-  return std::string(ending.signal == SIGABRT ? "aborted" : "crashed") + " (" + name_of(ending.signal) + where + ") in " + ending.what;
+  const bool faulted = outcome.signal == SIGSEGV || outcome.signal == SIGBUS;
+  const std::string where = faulted ? " at address " + hex(outcome.address) + (outcome.address < 4096 ? " (a null pointer)" : "") : "";
+  return std::string(outcome.signal == SIGABRT ? "aborted" : "crashed") + " (" + name_of(outcome.signal) + where + ") in " + outcome.what;
 }
 
-od_status status_of(const Ending& ending) {
-  switch (ending.kind) {
-    case Ending::Kind::kReturned: return OD_OK;
-    case Ending::Kind::kSignal: return OD_CRASH;
-    case Ending::Kind::kTimeout: return OD_TIMEOUT;
+od_status status_of(const CallOutcome& outcome) {
+  switch (outcome.kind) {
+    case CallOutcome::Kind::kReturned: return OD_OK;
+    case CallOutcome::Kind::kSignal: return OD_CRASH;
+    case CallOutcome::Kind::kTimeout: return OD_TIMEOUT;
     default: return OD_RUNTIME_FAILURE;
   }
 }
 
-void require_returned(const Ending& ending, const std::string& who, const char* name, uint32_t limit_ms) {
-  if (ending.kind == Ending::Kind::kReturned) return;
-  const std::string text = who + ": its function " + name + " " + told(ending, limit_ms);
-  if (ending.kind == Ending::Kind::kInterrupted) throw CallInterrupted{text};
-  if (ending.address != 0) throw FaultError{{status_of(ending), text}, ending.address, ending.wrote};
-  throw KernelError{status_of(ending), text};
+void require_returned(const CallOutcome& outcome, const std::string& who, const char* name, uint32_t limit_ms) {
+  if (outcome.kind == CallOutcome::Kind::kReturned) return;
+  const std::string text = who + ": its function " + name + " " + describe(outcome, limit_ms);
+  if (outcome.kind == CallOutcome::Kind::kInterrupted) throw CallInterrupted{text};
+  if (outcome.address != 0) throw FaultError{{status_of(outcome), text}, outcome.address, outcome.wrote};
+  throw KernelError{status_of(outcome), text};
 }
 
 }  // namespace onedispatch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "probe.h"
+#include "preload_check.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "contain.h"
+#include "signal_guard.h"
 #include "onedispatch/kernel_library.h"
 #include "plugin_library.h"
 
@@ -23,7 +23,7 @@ namespace onedispatch {
 
 namespace {
 
-constexpr int kSound = 71;             // exit code of a child that came to its end; nobody else uses it
+constexpr int kSound = 71;             // exit code of a child that completed, used for nothing else
 constexpr size_t kLastWords = 400;     // bytes of what a child said
 
 // Follows every pointer of the tables; what they say that is wrong is for the caller to find.
@@ -77,7 +77,7 @@ int reaped(pid_t child) {
 
 }  // namespace
 
-void probe_library(const std::string& path, uint32_t limit_ms) {
+void check_preload(const std::string& path, uint32_t limit_ms) {
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) return;  // no files left: the loader will say so
   const pid_t child = fork();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guard.h"
+#include "shadow_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <mutex>
 #include <new>
 
-#include "onedispatch/phrases.h"
+#include "onedispatch/text.h"
 #include "operation.h"
 
 namespace onedispatch {
@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kGuardBytes = size_t{1} << 20;  // without access, on either side
 constexpr uint16_t kPattern = 0xFFA5;            // a NaN of f32, bf16 and f16, a number of no use to integers
 
-// Memory as large as a core's, between pages that nobody may touch. What no call has changed holds the pattern.
+// Memory as large as a core's, between inaccessible pages. Bytes that no call changed hold the pattern.
 class Arena {
  public:
   explicit Arena(size_t bytes) : bytes_(bytes) {
@@ -90,7 +90,7 @@ class Arenas {
 }  // namespace
 
 // The arena of one call, with what the call may touch. Clean again when it goes.
-class Guard::Copy {
+class ShadowMemory::Copy {
  public:
   Copy(const uint8_t* core, size_t bytes) : arena_(Arenas::all().take(bytes)), core_(core) {}
   ~Copy() {
@@ -110,7 +110,7 @@ class Guard::Copy {
     if (copied) std::memcpy(base() + range.offset, core_ + range.offset, range.bytes);
   }
 
-  // The first byte that the call changed and should not have; -1 where there is none.
+  // Returns the first byte that the call changed without permission; -1 if there is none.
   int64_t first_wrong() {
     std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
     uint64_t reached = 0;
@@ -146,10 +146,10 @@ class Guard::Copy {
   bool sound_ = false;
 };
 
-Guard::Guard(std::shared_ptr<const Plan> plan, const od_setup& setup, CoreView core, uint32_t memory_bytes)
+ShadowMemory::ShadowMemory(std::shared_ptr<const Plan> plan, const od_setup& setup, CoreView core, uint32_t memory_bytes)
     : plan_(std::move(plan)), setup_(setup), core_(core), memory_bytes_(memory_bytes) {}
 
-void Guard::run(const od_call& given, const MemoryRanges& reads, const MemoryRanges& writes) const {
+void ShadowMemory::run(const od_call& given, const MemoryRanges& reads, const MemoryRanges& writes) const {
   Copy copy(core_.memory, memory_bytes_);
   od_call call = given;
   const auto move = [&](uint8_t*& at) {
@@ -160,17 +160,17 @@ void Guard::run(const od_call& given, const MemoryRanges& reads, const MemoryRan
   for (const MemoryRange& range : reads) copy.add(range, false, true);
   for (const MemoryRange& range : writes) {
     const bool scratch = given.scratch != nullptr && core_.memory + range.offset == given.scratch;
-    copy.add(range, true, !scratch || setup_.spec->keeps_scratch != 0);  // of scratch nobody knows what it holds
+    copy.add(range, true, !scratch || setup_.spec->keeps_scratch != 0);  // scratch starts undefined
   }
   const BodyLimit limit(core_.limit_ms);
-  const CountsInterrupts counting;
+  const InterruptCounter counting;
   execute(call, copy.base());
   const int64_t wrong = copy.first_wrong();
   if (wrong >= 0) refuse_access(call, copy.base(), "wrote outside of its outputs and scratch", wrong);
   for (const MemoryRange& range : writes) std::memcpy(core_.memory + range.offset, copy.base() + range.offset, range.bytes);
 }
 
-void Guard::execute(const od_call& call, const uint8_t* base) const {
+void ShadowMemory::execute(const od_call& call, const uint8_t* base) const {
   try {
     plan_->run(call);
   } catch (const FaultError& fault) {
@@ -190,13 +190,13 @@ void Guard::execute(const od_call& call, const uint8_t* base) const {
   }
 }
 
-void Guard::refuse_access(const od_call& call, const uint8_t* base, const std::string& what, int64_t byte) const {
+void ShadowMemory::refuse_access(const od_call& call, const uint8_t* base, const std::string& what, int64_t byte) const {
   throw KernelError{OD_ACCESS, std::string(setup_.spec->name) + ": its function run " + what + ", at " + near(call, base, byte) + " (byte " +
                                    std::to_string(byte) + " of " + std::to_string(memory_bytes_) + " of the core's memory); in " + members_of(setup_, call)};
 }
 
-std::vector<Guard::Placed> Guard::placed(const od_call& call, const uint8_t* base) const {
-  std::vector<Placed> all;
+std::vector<ShadowMemory::OperandRange> ShadowMemory::operand_ranges(const od_call& call, const uint8_t* base) const {
+  std::vector<OperandRange> all;
   const auto add = [&](const std::string& name, const uint8_t* at, uint32_t bytes) {
     if (at != nullptr) all.push_back({name, at - base, at - base + bytes});
   };
@@ -210,12 +210,12 @@ std::vector<Guard::Placed> Guard::placed(const od_call& call, const uint8_t* bas
 }
 
 // "byte +4 of input x", "byte +0 behind the end of output z"
-std::string Guard::near(const od_call& call, const uint8_t* base, int64_t byte) const {
-  const Placed* inside = nullptr;
-  const Placed* before = nullptr;
-  const Placed* after = nullptr;
-  const std::vector<Placed> all = placed(call, base);
-  for (const Placed& one : all) {  // operands of one buffer reach up to its end, so the last one to begin has it
+std::string ShadowMemory::near(const od_call& call, const uint8_t* base, int64_t byte) const {
+  const OperandRange* inside = nullptr;
+  const OperandRange* before = nullptr;
+  const OperandRange* after = nullptr;
+  const std::vector<OperandRange> all = operand_ranges(call, base);
+  for (const OperandRange& one : all) {  // operands of one buffer reach up to its end, so the last one to begin has it
     if (one.first <= byte && byte < one.end && (inside == nullptr || one.first > inside->first)) inside = &one;
     if (one.end <= byte && (before == nullptr || one.end > before->end)) before = &one;
     if (one.first > byte && (after == nullptr || one.first < after->first)) after = &one;
@@ -224,7 +224,7 @@ std::string Guard::near(const od_call& call, const uint8_t* base, int64_t byte) 
   if (before != nullptr && (after == nullptr || byte - before->end <= after->first - byte)) {
     return "byte +" + std::to_string(byte - before->end) + " behind the end of " + before->name;
   }
-  return after == nullptr ? "a byte of nobody" : "byte -" + std::to_string(after->first - byte) + " before the begin of " + after->name;
+  return after == nullptr ? "a byte of no operand" : "byte -" + std::to_string(after->first - byte) + " before the begin of " + after->name;
 }
 
 }  // namespace onedispatch
