@@ -323,7 +323,8 @@ def _bounds() -> Iterable[str]:
     yield from braced(
         "constexpr Bound kBounds[] =", (f'{{"{key}", {index}}}' for key, index in indices.items())
     )
-    yield f"constexpr uint32_t kGeometry = {len(geometry.GEOMETRY_RANGES)};  // the first of them: sizes and counts"
+    count = len(geometry.GEOMETRY_RANGES)
+    yield f"constexpr uint32_t kGeometry = {count};  // the first of them: sizes and counts"
 
 
 def _word_fields() -> Iterable[str]:
