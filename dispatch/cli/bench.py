@@ -50,18 +50,34 @@ class Measured:
     peak_bytes: int  # of this process before onnxruntime's session exists
 
 
+@dataclass(frozen=True)
+class BenchFlags:
+    """What is timed, and how."""
+
+    device: out.Device = "npu2"
+    threads: Annotated[int, typer.Option(help="Host threads of both sides.")] = 1
+    runs: Annotated[int, typer.Option(help="Timed runs of each side, after one to warm up.")] = 5
+    batch: Annotated[int | None, typer.Option(help="Another batch size.")] = None
+    image: Annotated[int | None, typer.Option(help="Another height and width.")] = None
+    fallback: out.Fallback = "error"
+    precision: out.Precision = EXACT
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0
+
+    def check(self) -> None:
+        """Raises ``InputError`` for numbers out of range."""
+        integer("--runs", self.runs, 1, _MOST_RUNS)
+        integer("--threads", self.threads, 1, MOST_THREADS)
+        for option, size in (("--batch", self.batch), ("--image", self.image)):
+            if size is not None:
+                integer(option, size, 1, _MOST_SIZE)
+        integer("--seed", self.seed, 0, (1 << 63) - 1)
+
+
 def bench(
+    flags: BenchFlags,
     model: Annotated[
         str | None, typer.Argument(help="A light model's name (light_resnet50), or an .onnx file.")
     ] = None,
-    device: out.Device = "npu2",
-    threads: Annotated[int, typer.Option(help="Host threads of both sides.")] = 1,
-    runs: Annotated[int, typer.Option(help="Timed runs of each side, after one to warm up.")] = 5,
-    batch: Annotated[int | None, typer.Option(help="Another batch size.")] = None,
-    image: Annotated[int | None, typer.Option(help="Another height and width.")] = None,
-    fallback: out.Fallback = "error",
-    precision: out.Precision = EXACT,
-    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     published: Annotated[
         bool,
         typer.Option("--published", help="No model: runs that were measured on silicon, and modelled."),
@@ -79,13 +95,8 @@ def bench(
         return
     if model is None:
         raise InputError("bench", "no model", "a light model's name, or an .onnx file; or --published")
-    integer("--runs", runs, 1, _MOST_RUNS)
-    integer("--threads", threads, 1, MOST_THREADS)
-    for option, size in (("--batch", batch), ("--image", image)):
-        if size is not None:
-            integer(option, size, 1, _MOST_SIZE)
-    integer("--seed", seed, 0, (1 << 63) - 1)
-    result = measure(model, device, threads, runs, batch, image, fallback, seed, precision)
+    flags.check()
+    result = measure(model, flags)
     if json:
         out.print_json(asdict(result))
     else:
@@ -117,40 +128,30 @@ def _published(model: str | None, json: bool) -> None:
     out.table("Measured on silicon, and modelled", titles, lines, right=(2, 3, 4))
 
 
-def measure(
-    name: str,
-    device: str,
-    threads: int,
-    runs: int,
-    batch: int | None,
-    image: int | None,
-    fallback: str,
-    seed: int,
-    precision: str = EXACT,
-) -> Measured:
+def measure(name: str, flags: BenchFlags) -> Measured:
     from onedispatch.dispatch.runtime.session import InferenceSession
     from onedispatch.dispatch.tools import zoo
 
     proto = zoo.find_model(name)
-    if name in zoo.light_models() or batch is not None or image is not None:
-        proto = zoo.randomised(proto, seed, batch=batch, image=image)
-    feed = zoo.random_input(proto, seed)
-    with out.working(f"compiling {name} for {device}"):
+    if name in zoo.light_models() or flags.batch is not None or flags.image is not None:
+        proto = zoo.randomised(proto, flags.seed, batch=flags.batch, image=flags.image)
+    feed = zoo.random_input(proto, flags.seed)
+    with out.working(f"compiling {name} for {flags.device}"):
         start, cpu = time.perf_counter(), time.process_time()
-        session = InferenceSession(proto, device, precision, fallback, threads)
+        session = InferenceSession(proto, flags.device, flags.precision, flags.fallback, flags.threads)
         session.run(None, feed) if session.model.latest is None else None
         compiled, compiled_cpu = time.perf_counter() - start, time.process_time() - cpu
-    ours, mine = _time("simulating", runs, lambda: session.run(None, feed))
+    ours, mine = _time("simulating", flags.runs, lambda: session.run(None, feed))
     report = session.last_run
     peak = peak_bytes()
-    theirs, reference = _time("onnxruntime", runs, _onnxruntime(proto, feed, threads))
+    theirs, reference = _time("onnxruntime", flags.runs, _onnxruntime(proto, feed, flags.threads))
     return Measured(
         model=name,
         device=session.device,
-        precision=precision,
-        threads=threads,
-        batch=batch,
-        runs=runs,
+        precision=flags.precision,
+        threads=flags.threads,
+        batch=flags.batch,
+        runs=flags.runs,
         model_bytes=proto.ByteSize(),
         compile_seconds=compiled,
         compile_cpu_seconds=compiled_cpu,

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.cli import bench, info, kernel, models, replay, survey, txn
+from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.output import errors, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.transactions.base.boundary import typed_error
@@ -35,10 +36,10 @@ app = typer.Typer(
     ),
 )
 
-app.command("run")(takes_plugins(models.run))
-app.command("compile")(takes_plugins(models.compile))
-app.command("inspect")(takes_plugins(models.inspect))
-app.command("bench")(takes_plugins(bench.bench))
+app.command("run")(takes_plugins(expands_flags(models.run)))
+app.command("compile")(takes_plugins(expands_flags(models.compile)))
+app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
+app.command("bench")(takes_plugins(expands_flags(bench.bench)))
 app.command("ops")(takes_plugins(info.ops))
 app.command("devices")(info.devices)
 txn.app.command("replay")(replay.replay)

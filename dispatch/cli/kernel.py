@@ -10,6 +10,7 @@ import typer
 
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli import plugin_text
+from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.kernel_check import check
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.dispatch.plugins import skeleton
@@ -111,7 +112,7 @@ def new(
         out.say(f"  {command}")
 
 
-app.command("check")(takes_plugins(check))
+app.command("check")(takes_plugins(expands_flags(check)))
 
 
 @app.command("include")

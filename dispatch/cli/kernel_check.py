@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +22,30 @@ from onedispatch.transactions.base.text import counted
 REASONS = 3  # for which cases are refused that are shown
 
 
+@dataclass(frozen=True)
+class CheckFlags:
+    """How members are run, and how long."""
+
+    order: Annotated[str, typer.Option(help="Of members and partitions: shuffle, or plain.")] = "shuffle"
+    seed: Annotated[int, typer.Option(help="Of the shuffled order.")] = 0
+    partitions: Annotated[int, typer.Option(help="Boxes of members at most.")] = 32
+    kernel_seconds: out.KernelSeconds = None
+    seconds: Annotated[float, typer.Option(help="What all of the check may take.")] = CHECK_SECONDS
+
+    @property
+    def options(self) -> Options:
+        """Raises ``InputError`` for what is out of range."""
+        if self.order not in ("shuffle", "plain"):
+            raise InputError("--order", repr(self.order), "shuffle, plain")
+        if not 1 <= self.partitions <= 1024:
+            raise InputError("--partitions", str(self.partitions), "1 to 1024")
+        limit, each = seconds_of("--seconds", self.seconds), kernel_seconds_of(self.kernel_seconds)
+        return Options(self.order == "shuffle", self.seed, self.partitions, seconds=each, limit=limit)
+
+
 def check(
     file: Annotated[str, typer.Argument(help="A kernel library (.so), or a Python file with kernels.")],
+    flags: CheckFlags,
     kernel: Annotated[str, typer.Option(help="This kernel alone: acme::blur.")] = "",
     case: Annotated[
         list[str] | None,
@@ -34,12 +57,7 @@ def check(
     inputs: Annotated[
         list[str] | None, typer.Option("--input", "-i", help="Of --model: name=array.npy, or one arrays.npz.")
     ] = None,
-    order: Annotated[str, typer.Option(help="Of members and partitions: shuffle, or plain.")] = "shuffle",
-    seed: Annotated[int, typer.Option(help="Of the shuffled order.")] = 0,
-    partitions: Annotated[int, typer.Option(help="Boxes of members at most.")] = 32,
     device: out.Device = "npu2",
-    kernel_seconds: out.KernelSeconds = None,
-    seconds: Annotated[float, typer.Option(help="What all of the check may take.")] = CHECK_SECONDS,
     json: out.Json = False,
 ) -> None:
     """Run every member of a kernel alone, in shuffled order and in partitions, in a child process.
@@ -48,13 +66,7 @@ def check(
     declared, and whose declaration is much too wide. Ends with 0 where nothing is wrong (warnings are not),
     with 1 where something is.
     """
-    if order not in ("shuffle", "plain"):
-        raise InputError("--order", repr(order), "shuffle, plain")
-    if not 1 <= partitions <= 1024:
-        raise InputError("--partitions", str(partitions), "1 to 1024")
-    limit = seconds_of("--seconds", seconds)
-    each = kernel_seconds_of(kernel_seconds)
-    options = Options(order == "shuffle", seed, partitions, seconds=each, limit=limit)
+    options = flags.options
     with out.working("checking"):
         report = _told(file, kernel, case or [], model, inputs, options, device)
     if json:

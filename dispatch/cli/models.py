@@ -7,7 +7,9 @@ import io
 import time
 import zipfile
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +24,6 @@ from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
-from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
@@ -33,30 +34,47 @@ from onedispatch.transactions.base.text import counted
 if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.report import RunReport
     from onedispatch.dispatch.tools.compare import Comparison
+    from onedispatch.dispatch.tools.pass_reports import PassReport
+
+
+@dataclass(frozen=True)
+class InputFlags:
+    """What a model is run on."""
+
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", help="name=array.npy, or one arrays.npz. Repeatable.")
+    ] = None
+    random: Annotated[bool, typer.Option("--random", help="Seeded random values for all inputs.")] = False
+    seed: Annotated[int, typer.Option(help="Seed of --random.")] = 0
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """How a model is run."""
+
+    threads: out.Threads = None
+    kernel_seconds: out.KernelSeconds = None
+    print_bytes: traces.PrintBytes = None
+    trace: traces.Target = None
+
+
+@dataclass(frozen=True)
+class CompareFlags:
+    """What the values of a run are compared with."""
+
+    compare: comparison.Compare = False
+    threshold: comparison.Threshold = None
 
 
 def run(
     model: opening.Model,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", help="name=array.npy, or one arrays.npz. Repeatable.")
-    ] = None,
-    random: Annotated[bool, typer.Option("--random", help="Seeded random values for all inputs.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of --random.")] = 0,
+    given: InputFlags,
+    compiling: opening.CompileFlags,
+    running: RunFlags,
+    comparing: CompareFlags,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the outputs to an .npz.")
     ] = None,
-    shape: out.Shapes = None,
-    device: opening.Device = None,
-    fallback: opening.Fallback = None,
-    cast_policy: opening.CastPolicy = None,
-    precision: opening.Precision = None,
-    sums: opening.Sums = None,
-    threads: out.Threads = None,
-    kernel_seconds: out.KernelSeconds = None,
-    print_bytes: traces.PrintBytes = None,
-    trace: traces.Target = None,
-    compare: comparison.Compare = False,
-    threshold: comparison.Threshold = None,
     json: out.Json = False,
 ) -> None:
     """Run a model once and say what it cost.
@@ -69,29 +87,31 @@ def run(
     node's value beside onnxruntime on the same nodes with these values as outputs. Where one differs by more
     than --threshold of its largest number it diverges: the first is named, and the exit code is 2.
     """
-    traces.check_target(trace)
-    opening.keep(model, output, inputs)
-    asked = comparison.asked(model, threshold, compare)
-    compiled = open_model(model, RequestedOptions(device, precision, fallback, cast_policy, sums), shape)
+    traces.check_target(running.trace)
+    opening.keep(model, output, given.inputs)
+    asked = comparison.asked(model, comparing.threshold, comparing.compare)
+    compiled = open_model(model, compiling)
     session = InferenceSession(
         compiled,
-        threads=threads,
-        kernel_seconds=kernel_seconds,
-        print_bytes=print_bytes,
-        trace=trace is not None,
+        threads=running.threads,
+        kernel_seconds=running.kernel_seconds,
+        print_bytes=running.print_bytes,
+        trace=running.trace is not None,
     )
-    feed = out.parse_inputs(inputs)
-    shapes = opening.shapes_of(compiled, out.parse_shapes(shape)) | {n: feed[n].shape for n in feed}
-    if random:
+    feed = out.parse_inputs(given.inputs)
+    shapes = opening.shapes_of(compiled, compiling.shapes) | {n: feed[n].shape for n in feed}
+    if given.random:
         missing = [info for info in session.get_inputs() if info.name not in feed]
-        feed |= opening.random_feed(missing, shapes, seed)
+        feed |= opening.random_feed(missing, shapes, given.seed)
     with opening.taken_as_one(compiled, shapes):
         values = _values(session, feed, quiet=json)
     names = [info.name for info in session.get_outputs()]
     _write_arrays(output, names, values)
-    report = _traced(session, trace, json)
+    report = _traced(session, running.trace, json)
     rows = list(map(_summary, names, values))
-    beside = asked.compared(feed, values, compiled, threads, kernel_seconds) if asked else None
+    beside = (
+        asked.compared(feed, values, compiled, running.threads, running.kernel_seconds) if asked else None
+    )
     _tell(rows, report, beside, json)
     if beside is not None and beside.first is not None:
         raise typer.Exit(comparison.DIVERGES)
@@ -155,12 +175,7 @@ def _summary(name: str, value: Any) -> dict[str, Any]:
 def compile(
     model: opening.Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it, usually *.od.")],
-    shape: out.Shapes = None,
-    device: opening.Device = None,
-    fallback: opening.Fallback = None,
-    cast_policy: opening.CastPolicy = None,
-    precision: opening.Precision = None,
-    sums: opening.Sums = None,
+    compiling: opening.CompileFlags,
     json: out.Json = False,
 ) -> None:
     """Compile a model into a file that runs without ONNX.
@@ -170,7 +185,7 @@ def compile(
     """
     opening.keep(model, output)
     start = time.perf_counter()
-    compiled = open_model(model, RequestedOptions(device, precision, fallback, cast_policy, sums), shape)
+    compiled = open_model(model, compiling)
     seconds = time.perf_counter() - start
     compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement)) if compiled.latest else {}
@@ -184,15 +199,16 @@ def compile(
 
 def inspect(
     model: opening.Model,
-    shape: out.Shapes = None,
-    device: opening.Device = None,
-    fallback: opening.Fallback = None,
-    cast_policy: opening.CastPolicy = None,
-    precision: opening.Precision = None,
-    sums: opening.Sums = None,
+    compiling: opening.CompileFlags,
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the same as one HTML page, which needs nothing else.")
+    ] = None,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="What each pass of the compiler changed, and its time.")
+    ] = False,
+    dump_passes: Annotated[
+        Path | None, typer.Option("--dump-passes", help="Write the graph after each pass to this folder.")
     ] = None,
     json: out.Json = False,
 ) -> None:
@@ -203,16 +219,8 @@ def inspect(
     rules nearly fit.
     """
     opening.keep(model, html)
-    compiled = open_model(model, RequestedOptions(device, precision, fallback, cast_policy, sums), shape)
-    if not compiled.executables:
-        shapes = out.parse_shapes(shape)
-        feed = opening.random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
-        bound = {name: array.shape for name, array in feed.items()}
-        out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
-        with opening.taken_as_one(compiled, shapes):
-            cache = ExecutableCache(compiled)
-            cache.executable(bound, feed)
-        compiled = cache.model
+    with pass_observers(passes, dump_passes) as report:
+        compiled = _with_executable(model, compiling)
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     room, notes = _program_room(compiled), list(notes_of(compiled.target))
@@ -229,8 +237,10 @@ def inspect(
     if html is not None:
         write_file(html, page(Path(model).name, compiled.device, rows).encode())
     if json:
-        out.print_json(rows)
+        out.print_json([*rows, {"passes": [asdict(row) for row in report.rows]}] if report else rows)
         return
+    if report is not None:
+        _show_passes(report)
     if html is not None:
         out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
         return
@@ -242,6 +252,46 @@ def inspect(
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)
         _show(executable, placement, full, _program_room(compiled))
+
+
+@contextmanager
+def pass_observers(passes: bool, folder: Path | None) -> Iterator[PassReport | None]:
+    """The report of the passes that run inside, where one is wanted; they are written to ``folder`` too."""
+    if not passes and folder is None:
+        yield None
+        return
+    from onedispatch.dispatch.compiler.passes import observed
+    from onedispatch.dispatch.tools.pass_reports import PassDump, PassReport, dump_folder
+
+    report = PassReport()
+    with ExitStack() as stack:
+        stack.enter_context(observed(report))
+        if folder is not None:
+            stack.enter_context(observed(PassDump(dump_folder(folder))))
+        yield report if passes else None
+
+
+def _with_executable(model: str, compiling: opening.CompileFlags) -> CompiledModel:
+    """The model with an executable; dimensions that stay open are taken as 1."""
+    compiled = open_model(model, compiling)
+    if compiled.executables:
+        return compiled
+    shapes = compiling.shapes
+    feed = opening.random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
+    bound = {name: array.shape for name, array in feed.items()}
+    out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
+    with opening.taken_as_one(compiled, shapes):
+        cache = ExecutableCache(compiled)
+        cache.executable(bound, feed)
+    return cache.model
+
+
+def _show_passes(report: PassReport) -> None:
+    rows = [(row.name, row.result, row.changed or "-", f"{row.seconds * 1e3:.1f} ms") for row in report.rows]
+    if not rows:
+        out.tell("no pass ran: the model is compiled already\n")
+        return
+    out.table("Passes", ("pass", "result", "changed", "time"), rows, right=(3,))
 
 
 def _program_room(compiled: CompiledModel) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,18 +65,40 @@ Sums = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class CompileFlags:
+    """What a model is compiled for."""
+
+    shape: out.Shapes = None
+    device: Device = None
+    fallback: Fallback = None
+    cast_policy: CastPolicy = None
+    precision: Precision = None
+    sums: Sums = None
+
+    @property
+    def requested(self) -> RequestedOptions:
+        return RequestedOptions(self.device, self.precision, self.fallback, self.cast_policy, self.sums)
+
+    @property
+    def shapes(self) -> Shapes:
+        """By input. Raises ``InputError`` for what is no shape."""
+        return out.parse_shapes(self.shape)
+
+
 _TRIED = (2, 3, 4, 8, 16, 32, 64, 128, 224, 256)  # sizes of open dimensions, where 1 fits not
 _MOST_CONSTANT_SIZES = 6
 
 
-def open_model(name: str, options: RequestedOptions, shapes: list[str] | None) -> CompiledModel:
+def open_model(name: str, flags: CompileFlags) -> CompiledModel:
     """Returns a compiled model from whatever ``name`` is: our file, an ONNX file, a light model.
 
-    Raises ``InputError`` for a file of ours that was compiled with other ``options``.
+    Raises ``InputError`` for a file of ours that was compiled with other options.
     """
     from onedispatch.dispatch.driver.compile_model import compile_model
 
-    bound = out.parse_shapes(shapes)
+    bound, options = flags.shapes, flags.requested
     compiled = opened(Path(name))
     if compiled is not None:
         options.require(compiled, command=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from onedispatch.dispatch.artifact.container import MAGIC
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, explain_model
 from onedispatch.dispatch.tools.replay import read_control
@@ -222,22 +224,30 @@ def _finding_lines(found: list[Finding], full: bool) -> list[str]:
     return lines
 
 
+@dataclass(frozen=True)
+class OverlayFlags:
+    """The overlay that a transaction is for."""
+
+    overlay: Annotated[
+        str | None,
+        typer.Option(help="The device for whose overlay of ours it was made; a compiled model says it."),
+    ] = None
+    params: Annotated[
+        Path | None, typer.Option(help="With --overlay: the parameter blocks, bytes of argument 4.")
+    ] = None
+
+
 @app.command("check")
 @takes_plugins
+@expands_flags
 def check_file(
     path: File,
+    made_for: OverlayFlags,
     arg: Annotated[
         list[str] | None, typer.Option(help="Bytes of a kernel argument: 0=4096. Repeatable.")
     ] = None,
     packets: Packets = None,
     argument: Argument = None,
-    overlay: Annotated[
-        str | None,
-        typer.Option(help="The device for whose overlay of ours it was made; a compiled model says it."),
-    ] = None,
-    params: Annotated[
-        Path | None, typer.Option(help="With --overlay: the parameter blocks, bytes of argument 4.")
-    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Every warning, not only the first ones.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
     json: out.Json = False,
@@ -246,6 +256,7 @@ def check_file(
 
     In an overlay, what data flow orders is no warning. Warnings leave the exit code 0, unless --strict.
     """
+    overlay, params = made_for.overlay, made_for.params
     if params is not None and overlay is None:
         raise InputError("--params", str(params), "together with --overlay DEVICE", "name the device")
     if overlay is not None:
