@@ -13,8 +13,9 @@ from typing import Any
 def expands_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Returns ``command`` with the fields of its dataclass parameters as options of their own."""
     form = inspect.signature(command, eval_str=True)
-    kinds: dict[str, Any] = {name: one.annotation for name, one in form.parameters.items()}
-    groups = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in form.parameters.items() if is_dataclass(one.annotation)
+    }
 
     @wraps(command)
     def run(**given: Any) -> None:

@@ -120,7 +120,8 @@ def changes(before: Any, after: Any) -> str:
     if before is after:
         return ""
     if not isinstance(before, Graph) or not isinstance(after, Graph):
-        return "" if summary(before) == summary(after) else f"{summary(before)} before"
+        known_before = isinstance(before, MappedGraph) and summary(before) != summary(after)
+        return f"from {summary(before)}" if known_before else ""
     old, new = ({node.name: node.op_type for node in graph.nodes} for graph in (before, after))
     gone = Counter(op for name, op in old.items() if new.get(name) != op)
     made = Counter(op for name, op in new.items() if old.get(name) != op)
