@@ -150,17 +150,8 @@ def test_the_graph_after_each_pass_is_written(tmp_path: Path) -> None:
 
 def test_the_command_shows_and_writes_them(tmp_path: Path) -> None:
     folder = tmp_path / "passes"
-    command = [
-        "inspect",
-        DIGITS,
-        "--shape",
-        "image=1,1,8,8",
-        "--passes",
-        "--dump-passes",
-        str(folder),
-        "--json",
-    ]
-    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    command = ["inspect", DIGITS, "--shape", "image=1,1,8,8", "--passes", "--json", "--dump-passes"]
+    done = CliRunner().invoke(app, [*command, str(folder)], catch_exceptions=False)
     assert done.exit_code == 0 and '"passes"' in done.stdout and '"merge-operators"' in done.stdout
     assert (folder / "01-import.txt").read_text().startswith("import: loads and checks")
     blocked = tmp_path / "file"
