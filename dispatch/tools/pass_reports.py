@@ -14,7 +14,7 @@ from onedispatch.dispatch.compiler.passes import Pass
 from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph
-from onedispatch.transactions.base.errors import InputError, OneDispatchError
+from onedispatch.transactions.base.errors import InputError, OneDispatchError, statement_of
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted
 
@@ -71,7 +71,7 @@ def _export(graph: Graph, path: Path) -> None:
         model = sub_model(graph, graph.nodes, graph.inputs, graph.outputs, graph.constants)
         data = model.SerializeToString()
     except (OneDispatchError, ValueError, TypeError) as error:  # types that ONNX has no tensors of, 2 GiB
-        data, path = f"no ONNX: {error}\n".encode(), path.with_suffix(".onnx.txt")
+        data, path = f"no ONNX: {statement_of(error)}\n".encode(), path.with_suffix(".onnx.txt")
     write_file(path, data)
 
 
