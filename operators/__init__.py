@@ -5,6 +5,8 @@ declarations   what is said of kernels, element types and tensors: ``Kernel``, `
 scheduling     from an index space (``Nest``) to a ``Schedule``: tiles, and which core does which
 emission       from a schedule to a transaction in the universal overlay
 interface      ``Operator``: arg map, constants, transaction, super-kernel parameters
-families       the operators; a new file there is all that the registry needs
+kernels        device operators: kernel declarations with their loop nests and NumPy references
+lowering       helpers that several mappings share: operands of nodes, sequences of device operators
+mappings       ONNX operators to device operators, by ``@maps``; the registry finds every file
 codegen        C++ headers from the declarations
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.families.movement import Copy
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.lowering.movement import Copy
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to

@@ -16,7 +16,7 @@ from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
 from onedispatch.dispatch.rules.validation import validated
-from onedispatch.operators.families.norm import scale_and_shift
+from onedispatch.operators.mappings.channel_norm import scale_and_shift
 
 # -- bias ------------------------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from onedispatch import xrt as pyxrt  # on a machine with an NPU: import pyxrt
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.interface.operator import Operator, TensorSpec
+from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 
 DEVICE = "npu2"  # what device(0) is in the simulator; a real machine has what it has

@@ -94,9 +94,10 @@ def take_back(domain: str, op_type: str, ours: Mapping | None) -> None:
 
 @cache
 def _load_all() -> None:
-    package = importlib.import_module("onedispatch.operators.families")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"onedispatch.operators.families.{module.name}")
+    for room in ("kernels", "mappings"):
+        package = importlib.import_module(f"onedispatch.operators.{room}")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 def all_kernels() -> list[Kernel]:

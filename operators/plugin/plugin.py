@@ -472,7 +472,7 @@ def maps(
         like, infer: of a function: the results have shape and type of input ``like``, or those that
             ``infer(node)`` gives, a (dtype, shape) for each; else the model declares them.
 
-    A function gets a ``NodeSpec`` and a ``Lowering``, as those of ``operators/families`` do.
+    A function gets a ``NodeSpec`` and a ``Lowering``, as those of ``operators/mappings`` do.
     Raises ``KernelLibraryError`` for an operator that is mapped already.
     """
 

@@ -16,7 +16,7 @@ import pytest
 import onedispatch
 from onedispatch.dispatch.runtime import session
 from onedispatch.operators.codegen.headers import KERNEL_HEADERS
-from onedispatch.operators.families import conv
+from onedispatch.operators.kernels import conv
 
 FOLDERS = ("dispatch", "operators", "transactions")
 

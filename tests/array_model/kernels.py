@@ -19,10 +19,10 @@ import numpy.typing as npt
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.kernel import AXIS_WORDS, MARK_SHIFT, Function, Kernel, Scalar
-from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
-from onedispatch.operators.families.matmul import GEMM
-from onedispatch.operators.families.recurrent import RECURRENT
-from onedispatch.operators.families.top_k import TOP_K
+from onedispatch.operators.kernels.elementwise import KERNEL as ELTWISE
+from onedispatch.operators.kernels.matmul import GEMM
+from onedispatch.operators.kernels.recurrent import RECURRENT
+from onedispatch.operators.kernels.top_k import TOP_K
 from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
 from tests.array_model.memory import UNMODELLED, Memory, ModelFault
 

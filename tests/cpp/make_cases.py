@@ -46,9 +46,9 @@ from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DType, dtype_of
 from onedispatch.operators.declarations.functions import REDUCTIONS
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.families.elementwise import View
-from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.interface.operator import Operator, TensorSpec
+from onedispatch.operators.kernels.elementwise import View
+from onedispatch.operators.kernels.movement import Move, Part
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 from tests.ops.case import EXACT, SUMS, Array, Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE

@@ -13,8 +13,8 @@ import pytest
 from onnx import helper
 
 import onedispatch as od
-from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec
+from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.plugin import catalog
 
 DOMAIN = "mistaken"

@@ -16,7 +16,7 @@ import pytest
 
 import onedispatch as od
 from onedispatch.operators.declarations.dtypes import saturated
-from onedispatch.operators.families.matmul import requantised
+from onedispatch.operators.kernels.matmul import requantised
 from tests.integration.integer_models import Model
 from tests.ops.cases_conv_integer import sums_of
 

@@ -24,9 +24,9 @@ from onedispatch.dispatch.host import regions as host
 from onedispatch.dispatch.runtime import device, session
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.families.elementwise import Eltwise
-from onedispatch.operators.families.movement import Move
 from onedispatch.operators.interface import operator as base
+from onedispatch.operators.kernels.elementwise import Eltwise
+from onedispatch.operators.kernels.movement import Move
 from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.host import MOST_THREADS
 from tests.host_nodes import on_host

@@ -13,15 +13,15 @@ import pytest
 
 import onedispatch as od
 from onedispatch.dispatch.compiler import mapping
-from onedispatch.operators.families.conv import Conv
-from onedispatch.operators.families.conv_integer import IntegerConv
-from onedispatch.operators.families.elementwise import Eltwise
-from onedispatch.operators.families.matmul import MatMul
-from onedispatch.operators.families.normalise import Normalise
-from onedispatch.operators.families.quantise import Dequantise
-from onedispatch.operators.families.reduce import Reduce
-from onedispatch.operators.families.table import Table
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.kernels.conv import Conv
+from onedispatch.operators.kernels.conv_integer import IntegerConv
+from onedispatch.operators.kernels.elementwise import Eltwise
+from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.normalise import Normalise
+from onedispatch.operators.kernels.quantise import Dequantise
+from onedispatch.operators.kernels.reduce import Reduce
+from onedispatch.operators.kernels.table import Table
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

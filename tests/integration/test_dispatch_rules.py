@@ -24,7 +24,7 @@ from onedispatch.dispatch.rules.products import NARROWED
 from onedispatch.dispatch.rules.table import RULES
 from onedispatch.dispatch.rules.validation import validated
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.families.normalise import Normalise
+from onedispatch.operators.kernels.normalise import Normalise
 from onedispatch.transactions import find_device
 from tests.integration.rule_models import SHAPE, Builder, builder, numbers, variants
 

@@ -20,8 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 import onedispatch as od
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.kernels.matmul import MatMul
 from onedispatch.operators.scheduling import select as selecting
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem

@@ -14,8 +14,8 @@ import pytest
 import onedispatch as od
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.emission.image import EMPTY
-from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec
+from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import ArgKind, ArgMap, TransactionBuilder

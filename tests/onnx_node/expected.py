@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 
 from onedispatch.dispatch.frontend.function_bodies import has_operator_body
 from onedispatch.operators.declarations.registry import all_mappings
-from onedispatch.operators.families.power import EXPONENTS
-from onedispatch.operators.families.quantise import TO
+from onedispatch.operators.mappings.pow import EXPONENTS
+from onedispatch.operators.mappings.quantise import TO
 
 _DTYPES = {mapping.op_type: mapping.dtypes for mapping in all_mappings() if not mapping.domain}
 

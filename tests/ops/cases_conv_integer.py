@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from onedispatch.operators.families.matmul import requantised
+from onedispatch.operators.kernels.matmul import requantised
 from tests.ops.case import EXACT, Array, Case, Input, case, integers, value
 from tests.ops.strategies import DEVICES
 

@@ -7,7 +7,7 @@ import pytest
 
 import onedispatch as od
 from onedispatch.operators.declarations.params import LIMITS, ParamBlock
-from onedispatch.operators.families.norm import LRN
+from onedispatch.operators.kernels.channel_norm import LRN
 from tests.ops.case import Case, Tolerance, case, check, f32, weight
 
 STEP = LIMITS["window_step"] + 1

@@ -16,7 +16,7 @@ import onedispatch.cpp_ext._core as core
 from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.emitter import BoundNest
-from onedispatch.operators.families.elementwise import KERNEL
+from onedispatch.operators.kernels.elementwise import KERNEL
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest

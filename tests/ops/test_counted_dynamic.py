@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onedispatch.operators.families.dynamic import Extremes, QuantisationOf
+from onedispatch.operators.kernels.dynamic_quantise import Extremes, QuantisationOf
 from onedispatch.transactions import Device
 from tests.ops.test_counted_work import DEVICES, cycles, requantised, tensor
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from onedispatch.operators.families.moments import Moments
-from onedispatch.operators.families.normalise import Normalise
+from onedispatch.operators.kernels.moments import Moments
+from onedispatch.operators.kernels.normalise import Normalise
 from onedispatch.operators.scheduling.call_cost import scratch_words
 from onedispatch.transactions import Device
 from tests.ops.test_counted_work import DEVICES, NPU1, cycles, tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from onedispatch.operators.families.qlinear import Scale
-from onedispatch.operators.families.qlinear_softmax import SoftmaxOfBytes
+from onedispatch.operators.kernels.qlinear_softmax import SoftmaxOfBytes
+from onedispatch.operators.kernels.quant_params import Scale
 from onedispatch.transactions import Device
 from tests.ops.test_counted_work import DEVICES, cycles, tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul
 from onedispatch.transactions import Device
 from tests.ops.test_counted_work import DEVICES, cycles, tensor
 

@@ -13,20 +13,20 @@ import pytest
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, REDUCTIONS, Activation
 from onedispatch.operators.declarations.kernel import FunctionTable
-from onedispatch.operators.families.combine import Combine
-from onedispatch.operators.families.conv import Conv
-from onedispatch.operators.families.conv_integer import IntegerConv, Meaning
-from onedispatch.operators.families.elementwise import KERNEL, Eltwise, View
-from onedispatch.operators.families.matmul import MatMul
-from onedispatch.operators.families.matmul_nbits import MatMulNBits
-from onedispatch.operators.families.pool import Pool
-from onedispatch.operators.families.qlinear import Scale
-from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
-from onedispatch.operators.families.reduce import Reduce
-from onedispatch.operators.families.rows import Softmax
-from onedispatch.operators.families.table import Table
-from onedispatch.operators.families.window import Window
 from onedispatch.operators.interface.operator import Operator, TensorSpec
+from onedispatch.operators.kernels.combine import Combine
+from onedispatch.operators.kernels.conv import Conv
+from onedispatch.operators.kernels.conv_integer import IntegerConv, Meaning
+from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise, View
+from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul_nbits import MatMulNBits
+from onedispatch.operators.kernels.pool import Pool
+from onedispatch.operators.kernels.quant_params import Scale
+from onedispatch.operators.kernels.quantise import Along, Dequantise, Quantise
+from onedispatch.operators.kernels.reduce import Reduce
+from onedispatch.operators.kernels.softmax import Softmax
+from onedispatch.operators.kernels.table import Table
+from onedispatch.operators.kernels.window import Window
 from onedispatch.operators.scheduling.call_cost import CallCost, scratch_words
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest

@@ -18,9 +18,9 @@ from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.params import DTYPE_SHIFT
 from onedispatch.operators.declarations.registry import mapping_for
-from onedispatch.operators.families.elementwise import KERNEL as ELTWISE_KERNEL
-from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.kernels.elementwise import KERNEL as ELTWISE_KERNEL
+from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.transactions import find_device
 from tests.ops.case import EXACT, Array, Case, case, check, f32, integers, weight
 from tests.ops.lowered import evaluate, reference

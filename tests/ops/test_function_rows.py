@@ -16,7 +16,7 @@ from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE
 from onedispatch.operators.declarations.kernel import MARK_SHIFT, Function, FunctionTable
 from onedispatch.operators.emission.image import Image
-from onedispatch.operators.families.elementwise import KERNEL
+from onedispatch.operators.kernels.elementwise import KERNEL
 from onedispatch.transactions import ArgKind
 from tests.ops.case import case, f32
 from tests.ops.host import buffers_of, overlay_for, run_buffers

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 import onedispatch as od
 from onedispatch.dispatch.cli import app
 from onedispatch.operators.declarations.functions import Activation
-from onedispatch.operators.families.matmul import MatMul
-from onedispatch.operators.families.narrow_sums import shift_of
 from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.narrow_sums import shift_of
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.operators.scheduling.solution import Solution

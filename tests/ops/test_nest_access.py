@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from onedispatch import OperatorError
-from onedispatch.operators.families.elementwise import KERNEL, Eltwise
 from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import find_device

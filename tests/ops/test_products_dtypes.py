@@ -13,8 +13,8 @@ import pytest
 
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import Activation
-from onedispatch.operators.families.matmul import GEMM, MatMul, requantised
 from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.kernels.matmul import GEMM, MatMul, requantised
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import OperatorError
 from tests.ops.case import Array

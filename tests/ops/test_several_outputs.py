@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 import onedispatch as od
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
-from onedispatch.operators.families.elementwise import KERNEL
 from onedispatch.operators.interface.operator import Lowering, Operator
+from onedispatch.operators.kernels.elementwise import KERNEL
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.declarations.params import CADENCE_LAST, CADENCE_TILE
-from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.kernels.matmul import MatMul
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH, search
 from onedispatch.operators.scheduling.solution import Solution

@@ -15,9 +15,9 @@ import pytest
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.families.matmul import GEMM, MatMul
-from onedispatch.operators.families.top_k import TopK
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.kernels.matmul import GEMM, MatMul
+from onedispatch.operators.kernels.top_k import TopK
 from onedispatch.operators.plugin.declared import Declared, In, Out
 from onedispatch.operators.plugin.lowering import MemberOperator
 from onedispatch.operators.plugin.plugin import PythonKernel

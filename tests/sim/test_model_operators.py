@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.families.elementwise import Eltwise, View
-from onedispatch.operators.families.matmul import MatMul
-from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.interface.operator import Operator, TensorSpec
+from onedispatch.operators.kernels.elementwise import Eltwise, View
+from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.movement import Move, Part
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import ArgKind, Device, find_device

@@ -29,8 +29,8 @@ from onedispatch.operators.declarations.kernel import (
 )
 from onedispatch.operators.declarations.params import ABSENT, WORDS, Axis, ParamBlock
 from onedispatch.operators.declarations.registry import all_kernels
-from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
-from onedispatch.operators.families.matmul import GEMM
+from onedispatch.operators.kernels.elementwise import KERNEL as ELTWISE
+from onedispatch.operators.kernels.matmul import GEMM
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import find_device
