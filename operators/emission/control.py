@@ -4,7 +4,7 @@
 The controller takes a hundred cycles and more for a register, a stream takes one for a word. And what all
 cores of a column are told alike passes them once: each takes a copy and hands it on. So an operator's
 descriptors and first tasks, its parameter block and programs lie in device memory, and one task of shim
-MM2S 1 brings them.
+MM2S 1 carries them.
 
 Stream headers say where packets go (5 bits):
     FEED          to the memory tile's S2MM 1: in1, and parameter blocks

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a schedule to the transaction that runs it in the universal overlay.
 
-Per nest: each used column's shim brings what its memory tile and cores are told, as control
+Per nest: each used column's shim sends the configuration of its memory tile and cores as control
 packets (``control``): descriptors, locks and first tasks, and behind them the parameter block,
 which goes to all cores. Then tasks are pushed in the order in which the work needs them
 (``flow``), and the nest ends when the last output has reached device memory.
@@ -36,7 +36,7 @@ from onedispatch.operators.emission import control, flow, overlay
 from onedispatch.operators.emission.flow import CORE_RANK, DRAIN_RANK, FEED_RANK, STREAM, Push
 from onedispatch.operators.emission.mem_tile import MemTile
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
-from onedispatch.operators.scheduling.feeds import Feeds, Places
+from onedispatch.operators.scheduling.feeds import ConstantOffsets, Feeds
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
@@ -49,7 +49,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Emitted:
+class NestProgram:
     """What runs an operator's nests.
 
     Attributes:
@@ -75,24 +75,26 @@ class BoundNest:
         argument: Mapping[int, int],
         const_argument: int,
         const_at: int,
-        places: Places | None = None,
+        places: ConstantOffsets | None = None,
     ) -> None:
         self.schedule = schedule
         self.feeds = Feeds(schedule, const_at, places)
         self.argument = argument
         self.const_argument = const_argument
-        self.brings = True  # what stays in cores; else it is there
-        self.keeps = False  # it for the next nest
+        self.loads_resident = True  # False: the previous nest left its resident operand in the cores
+        self.retains_resident = False  # True: the next nest finds the resident operand in its core slot
 
     def chunks(self, port: int) -> int:
         """Chunks of a port that a core is brought during the nest."""
-        return self.schedule.chunks(port) if port != 0 or self.brings else 0
+        return self.schedule.chunks(port) if port != 0 or self.loads_resident else 0
 
-    def finds(self, before: BoundNest) -> bool:
-        """Whether cores have of the nest before what stays in them: what lies at one place in device memory
-        is one constant, laid out for one solution."""
-        alike = before.feeds.packed_at == self.feeds.packed_at and before.core_layout == self.core_layout
-        return self.schedule.stays and alike
+    def reuses_resident(self, previous: BoundNest) -> bool:
+        """Returns True if the previous nest left the same packed constant in the same core slot.
+
+        Equal offsets in device memory mean the same constant in the layout of the same solution.
+        """
+        alike = previous.feeds.packed_at == self.feeds.packed_at and previous.core_layout == self.core_layout
+        return self.schedule.in0_resident and alike
 
     def _arguments(self, operands: Sequence[Operand | Packed]) -> list[int]:
         """Where each of a chain's operands lies."""
@@ -142,7 +144,7 @@ class BoundNest:
         cadences = (s.cadence(0), s.cadence(1), s.out_cadence)
         for port, (at, words, depth, empty, full) in enumerate(self.core_layout):
             acquire, release = (empty, full) if port == 2 else (full, empty)
-            if port == 0 and self.keeps:  # the slot stays full
+            if port == 0 and self.retains_resident:  # the slot stays full
                 release = full
             locks = (LOCK_BASE + acquire, LOCK_BASE + release)
             facts = (reg.CORE_VIEW_MEMORY + at, words * 4, depth, *locks, cadences[port], words * 4)
@@ -199,7 +201,7 @@ class BoundNest:
 
 
 @dataclass
-class _Emitter:
+class _NestEmitter:
     """Appends one nest after the other to a builder."""
 
     builder: TransactionBuilder
@@ -213,7 +215,7 @@ class _Emitter:
     _streams: dict[tuple[int, ...], Pattern] = field(default_factory=dict)  # by their words
 
     @property
-    def room(self) -> Resources:
+    def limits(self) -> Resources:
         return resources(self.bound.schedule.device)
 
     def emit(self) -> None:
@@ -224,7 +226,7 @@ class _Emitter:
             self._turns(column)
             self._shim(column)
             self._tasks(column)
-        tasks = flow.Flow(self.builder, self.room, self.pushes)
+        tasks = flow.Flow(self.builder, self.limits, self.pushes)
         early: dict[int, list[tuple[Push, int]]] = defaultdict(list)
         for push, word in tasks.at_once():
             early[push.column].append((push, word))
@@ -238,12 +240,12 @@ class _Emitter:
     def _params(self, column: int) -> None:
         push = self.pushes.append
         push(Push(-1, FEED_RANK, column, 0, MM2S, control.CHANNEL, 1, STREAM, (), (self.params_argument,)))
-        in_bd, out_bd = self.room.mem_param_bds
+        in_bd, out_bd = self.limits.mem_param_bds
         pieces = self.bound.schedule.nest.kernel.block_pieces
         push(Push(-1, 0, column, 1, S2MM, 1, pieces, in_bd))
         push(Push(-1, 1, column, 1, MM2S, 0, pieces, out_bd))
-        core_bd = self.room.core_param_bds[pieces]
-        for row in range(self.room.rows):
+        core_bd = self.limits.core_param_bds[pieces]
+        for row in range(self.limits.rows):
             push(Push(-1, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
 
     def _locks(self, column: int) -> None:
@@ -252,16 +254,16 @@ class _Emitter:
 
     def _turns(self, column: int) -> None:
         """Where one row of several that share a lane works, it does not wait for its turn."""
-        if self.bound.schedule.active_rows > 1 or self.room.sharers == 1:
+        if self.bound.schedule.active_rows > 1 or self.limits.sharers == 1:
             return
         merge = flow.address(column, reg.FIRST_CORE_ROW, "SWITCH_MERGE", overlay.OUT_ARBITER)
-        words = overlay.merge_words(self.room, 0)
+        words = overlay.merge_words(self.limits, 0)
         enable = merge + 4 * (len(words) - 1)
         self.builder.write(enable, 0)
         self.restore.append((enable, words[-1]))
 
     def _mem_tile(self, column: int) -> MemTile:
-        served = tuple(self.bound.feeds.rows_served(column)) if self.bound.brings else ()
+        served = tuple(self.bound.feeds.rows_served(column)) if self.bound.loads_resident else ()
         if served not in self._mem_tiles:
             self._mem_tiles[served] = MemTile(self.bound.schedule, served)
         return self._mem_tiles[served]
@@ -304,7 +306,7 @@ class _Emitter:
     # -- control packets -----------------------------------------------------------------------
 
     def _stream(self, column: int, early: Sequence[tuple[Push, int]]) -> Pattern:
-        """The task that tells a column's memory tile and cores what to do, and brings parameters."""
+        """Returns the task that carries a column's control packets and parameter block."""
         writes = (*self._mem_writes(column), *self._core_writes(), *_queue_writes(early))
         words = tuple(control.packets(writes))
         if words not in self._streams:
@@ -328,7 +330,7 @@ class _Emitter:
         for port, bd, _ in self._core_ports:
             at = control.register("core", "DMA_BD", port)
             yield control.UP_TO + rows[-1], at, bd
-            shared = [row for row in rows if overlay.out_packet(self.room, row) is not None]
+            shared = [row for row in rows if overlay.out_packet(self.limits, row) is not None]
             for row in shared if port == 2 else ():
                 yield control.ONLY + row, at, self._shared_out_bd
 
@@ -349,7 +351,7 @@ class _Emitter:
             self.pushes.append(drain)
 
     def _feed(self, column: int, port: int, rows: list[int], channel: int) -> None:
-        """What a shim channel brings for ``rows`` of a port."""
+        """Pushes the tasks of a shim channel that feeds ``rows`` of a port."""
         s = self.bound.schedule
         tasks, arguments = self.bound.feed(port, column, rows, channel)
         hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
@@ -376,15 +378,15 @@ def _queue_writes(early: Iterable[tuple[Push, int]]) -> Iterator[control.Write]:
             yield control.UP_TO + len(found) - 1, control.register("core", block, channel), [word]
 
 
-def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> Emitted:
+def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> NestProgram:
     """The transaction and the parameters of an operator's nests, one after the other."""
     builder = TransactionBuilder.for_device(device)
     params = bytearray()
-    for before, bound in pairwise(nests):
-        if bound.finds(before):
-            before.keeps, bound.brings = True, False
+    for previous, bound in pairwise(nests):
+        if bound.reuses_resident(previous):
+            previous.retains_resident, bound.loads_resident = True, False
     for bound in nests:
-        emitter = _Emitter(builder, params_argument, bound, len(params))
+        emitter = _NestEmitter(builder, params_argument, bound, len(params))
         emitter.emit()
         params += emitter.params
-    return Emitted(builder.to_bytes(), bytes(params), tuple(bound.param_block for bound in nests))
+    return NestProgram(builder.to_bytes(), bytes(params), tuple(bound.param_block for bound in nests))

@@ -22,7 +22,7 @@ from onedispatch.transactions.machine import registers as reg
 
 # Of what the work needs at the same time, memory tiles come first (ranks 0 and 1), then their feeds.
 FEED_RANK, CORE_RANK, DRAIN_RANK = 2, 3, 4
-STREAM = -1  # the start BD of the task that brings control packets and parameters: its own
+STREAM = -1  # the start BD of the task that carries control packets and parameters: a BD of its own
 Queue = tuple[int, int, int, int]
 
 
@@ -48,11 +48,11 @@ class Push(NamedTuple):
 class Flow:
     """The pushes of a nest, and what the controller does about them."""
 
-    def __init__(self, builder: TransactionBuilder, room: Resources, pushes: Iterable[Push]) -> None:
-        self.builder, self.room = builder, room
+    def __init__(self, builder: TransactionBuilder, limits: Resources, pushes: Iterable[Push]) -> None:
+        self.builder, self.limits = builder, limits
         order = sorted(pushes, key=lambda push: push.step * 8 + push.rank)
         self._total: dict[Queue, int] = defaultdict(int)
-        self._limit: dict[Queue, int] = defaultdict(lambda: room.tasks_ahead)
+        self._limit: dict[Queue, int] = defaultdict(lambda: limits.tasks_ahead)
         self._waited: dict[Queue, int] = defaultdict(int)
         self._free: dict[Queue, deque[int]] = {}
         self.order: list[tuple[Push, int]] = []  # with its number in its queue
@@ -60,7 +60,7 @@ class Flow:
             self.order.append((push, self._total[push.queue]))
             self._total[push.queue] += 1
             if push.patterns and push.start_bd != STREAM:
-                pool = room.shim_bds[push.direction, push.channel]
+                pool = limits.shim_bds[push.direction, push.channel]
                 self._limit[push.queue] = min(self._limit[push.queue], len(pool) // len(push.patterns))
         # Queues of cores send no tokens: before more is pushed, what the first tasks came with must be there.
         self._followed = {
@@ -102,17 +102,17 @@ class Flow:
         return _push_word(push.row, start_bd, push.repeat, token)
 
     def _wait(self, queue: Queue, number: int) -> None:
-        """Until there is room for task ``number`` of the queue."""
+        """Waits until the queue has space for task ``number``."""
         column, row, direction, channel = queue
         if row >= reg.FIRST_CORE_ROW:
-            # The overlay has no route for tokens of cores. A queue with room says the same.
+            # The overlay has no route for tokens of cores. A queue that is not full tells as much.
             block = "DMA_MM2S_STATUS" if direction == MM2S else "DMA_S2MM_STATUS"
-            self.builder.maskpoll(address(column, row, block, channel), 0, self.room.queue_full)
+            self.builder.maskpoll(address(column, row, block, channel), 0, self.limits.queue_full)
             return
         self._see(queue, number - self._limit[queue] + 1)
 
     def _see(self, queue: Queue, tokens: int) -> None:
-        """Until so many tasks of the queue have ended."""
+        """Waits until ``tokens`` tasks of the queue have ended."""
         column, row, direction, channel = queue
         for _ in range(self._waited[queue], tokens):
             self.builder.tct("MM2S" if direction == MM2S else "S2MM", column, row, channel)
@@ -122,9 +122,9 @@ class Flow:
         """Write the chain of a shim task into free BDs; returns the first one."""
         stream = push.start_bd == STREAM
         if stream:
-            numbers = [self.room.shim_param_bd]
+            numbers = [self.limits.shim_param_bd]
         else:
-            pool = self.room.shim_bds[push.direction, push.channel]
+            pool = self.limits.shim_bds[push.direction, push.channel]
             ring = self._free.setdefault(push.queue, deque(pool))
             numbers = list(islice(ring, len(push.patterns)))
             ring.rotate(-len(numbers))

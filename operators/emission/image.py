@@ -110,17 +110,17 @@ def merged(images: Iterable[Image]) -> Image:
     return reduce(Image.__or__, images, EMPTY)
 
 
-def link(needed: Sequence[Image], room: int) -> list[Image]:
+def link(needed: Sequence[Image], limit: int) -> list[Image]:
     """The image to run each operator with, of what they need by themselves; few changes from one to the next.
 
-    Each image serves as many operators in a row as fit into ``room`` bytes of program memory, which
+    Each image serves as many operators in a row as fit into ``limit`` bytes of program memory, which
     gives the fewest images; what the way back to the first one loads is not weighed. What needs more
     than that by itself gets what it needs.
     """
     runs: list[tuple[Image, int]] = []
     for image in needed:
         both = runs[-1][0] | image if runs else image
-        if runs and (both.nbytes <= room or runs[-1][0].covers(image)):
+        if runs and (both.nbytes <= limit or runs[-1][0].covers(image)):
             runs[-1] = (both, runs[-1][1] + 1)
         else:
             runs.append((image, 1))

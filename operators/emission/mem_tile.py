@@ -50,14 +50,14 @@ class MemTile:
 
     def __init__(self, schedule: Schedule, in0_rows: Sequence[int]) -> None:
         self.schedule = schedule
-        self.room = resources(schedule.device)
+        self.limits = resources(schedule.device)
         self.bds: dict[int, Sequence[int]] = {}
         self.locks: list[tuple[int, int]] = []  # (lock, value) for this nest; restored afterwards
         self.tasks: list[TileTask] = []
         self._bytes = 0
-        even, odd = self.room.mem_bds
+        even, odd = self.limits.mem_bds
         self._free: tuple[Iterator[int], Iterator[int]] = (iter(even), iter(odd))
-        self._rings = iter(range(self.room.rings))
+        self._rings = iter(range(self.limits.rings))
         packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
         if schedule.chunks(0) and in0_rows:
             for fed, rows in schedule.channels(0, in0_rows):
@@ -84,7 +84,7 @@ class MemTile:
     def _memory(self, words: int) -> int:
         start = self._bytes
         self._bytes += words * 4
-        end = self.room.mem_param_at
+        end = self.limits.mem_param_at
         if self._bytes > end:
             raise self._too_much(f"rings of {counted(self._bytes, 'byte')}", f"at most {end}")
         return start

@@ -81,7 +81,7 @@ def overlay_transaction(device: Device, image: Image = EMPTY) -> bytes:
 
     Raises ``DeviceError`` for a device that has too little for it.
     """
-    room = resources(device)
+    limits = resources(device)
     if image.nbytes > device.count("core.program_memory_bytes"):
         raise DeviceError(
             f"the program memory of {device.name}",
@@ -92,12 +92,12 @@ def overlay_transaction(device: Device, image: Image = EMPTY) -> bytes:
     builder = TransactionBuilder.for_device(device)
     for column in range(device.columns):
         _shim(builder, column)
-        _mem(builder, column, room)
+        _mem(builder, column, limits)
         lay_token_routes(builder, column)
-        for row in range(room.rows):
-            _core(builder, column, row, room)
+        for row in range(limits.rows):
+            _core(builder, column, row, limits)
     for column in range(device.columns):
-        for row in range(room.rows):
+        for row in range(limits.rows):
             _start(builder, column, row, image)
     return builder.to_bytes()
 
@@ -112,15 +112,15 @@ def row_packet(row: int) -> int:
     return ROW_PACKET + 2 * (row // ROW_LANES)
 
 
-def out_packet(room: Resources, row: int) -> int | None:
+def out_packet(limits: Resources, row: int) -> int | None:
     """The packet id of a core's results; None where its lane is its own."""
-    return OUT_PACKET if len(room.rows_of_lane(row % ROW_LANES)) > 1 else None
+    return OUT_PACKET if len(limits.rows_of_lane(row % ROW_LANES)) > 1 else None
 
 
-def merge_words(room: Resources, row: int) -> list[int]:
+def merge_words(limits: Resources, row: int) -> list[int]:
     """Who takes turns on the lane that core ``row`` shares with rows above: it, then they."""
     core = reg.TILES["core"]
-    above = len(room.rows_of_lane(row % ROW_LANES)) - 1 - row // ROW_LANES
+    above = len(limits.rows_of_lane(row % ROW_LANES)) - 1 - row // ROW_LANES
     turns = [(core.slave("DMA_0"), 1), (core.slave(f"NORTH_{row % ROW_LANES}"), above)]
     return switch_merge(turns)
 
@@ -186,11 +186,11 @@ def _shim(builder: TransactionBuilder, column: int) -> None:
     tile.packet_master(control.LANE, (1,), arbiter=CONTROL_ARBITER)
 
 
-def _mem(builder: TransactionBuilder, column: int, room: Resources) -> None:
+def _mem(builder: TransactionBuilder, column: int, limits: Resources) -> None:
     tile = _Tile(builder, column, reg.MEM_ROW)
     tile.circuit("SOUTH_0", "DMA_0")
     tile.circuit("SOUTH_1", "DMA_1")
-    lanes = min(room.rows, ROW_LANES)
+    lanes = min(limits.rows, ROW_LANES)
     for lane in range(1 + lanes):
         tile.circuit(f"DMA_{lane}", f"NORTH_{lane}")
     for lane in range(lanes):
@@ -199,33 +199,33 @@ def _mem(builder: TransactionBuilder, column: int, room: Resources) -> None:
     tile.packets(control.ARRIVES, CONTROL_ARBITER, control.AT_MEM)
     tile.packet_master("CONTROL", (0,), arbiter=CONTROL_ARBITER)
     tile.packet_master(control.LANE, (1,), arbiter=CONTROL_ARBITER)
-    for ring in range(room.rings):
+    for ring in range(limits.rings):
         tile.lock(2 * ring, RING_SLOTS)
         tile.lock(2 * ring + 1, 0)
-    empty, full = room.mem_param_locks
+    empty, full = limits.mem_param_locks
     tile.lock(empty, 1)
     tile.lock(full, 0)
-    in_bd, out_bd = room.mem_param_bds
+    in_bd, out_bd = limits.mem_param_bds
     for index, words in (
-        (in_bd, mem_bd(room.mem_param_at, PARAM_WORDS, empty, full)),
-        (out_bd, mem_bd(room.mem_param_at, PARAM_WORDS, full, empty)),
+        (in_bd, mem_bd(limits.mem_param_at, PARAM_WORDS, empty, full)),
+        (out_bd, mem_bd(limits.mem_param_at, PARAM_WORDS, full, empty)),
     ):
         builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
-def _core(builder: TransactionBuilder, column: int, row: int, room: Resources) -> None:
+def _core(builder: TransactionBuilder, column: int, row: int, limits: Resources) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
-    own, row_id, columns = row % ROW_LANES, row_packet(row), room.device.columns
-    lanes_above = {above % ROW_LANES for above in range(row + 1, room.rows)}
+    own, row_id, columns = row % ROW_LANES, row_packet(row), limits.device.columns
+    lanes_above = {above % ROW_LANES for above in range(row + 1, limits.rows)}
     tile.circuit("SOUTH_0", "DMA_1", *(["NORTH_0"] if lanes_above else []))
     for lane in sorted(lanes_above - {own}):
         tile.circuit(f"SOUTH_{1 + lane}", f"NORTH_{1 + lane}")
         tile.circuit(f"NORTH_{lane}", f"SOUTH_{lane}")
     shared = own in lanes_above
-    _results(tile, row, room, shared)
-    tile.packets(control.ARRIVES, CONTROL_ARBITER, control.at_core(row, room.rows))
+    _results(tile, row, limits, shared)
+    tile.packets(control.ARRIVES, CONTROL_ARBITER, control.at_core(row, limits.rows))
     tile.packet_master("CONTROL", control.HERE, arbiter=CONTROL_ARBITER)
-    if row + 1 < room.rows:
+    if row + 1 < limits.rows:
         tile.packet_master(control.LANE, control.ABOVE, arbiter=CONTROL_ARBITER)
     slots = {own_packet(row): _MSEL_OWN, row_id: _MSEL_SPREAD}
     tile.packet_slave(f"SOUTH_{1 + own}", slots, PASS_ARBITER if shared else None)
@@ -244,11 +244,11 @@ def _core(builder: TransactionBuilder, column: int, row: int, room: Resources) -
         tile.lock(full, 0)
     tile.lock(PARAM_LOCKS[0], 1)
     tile.lock(PARAM_LOCKS[1], 0)
-    for index, words in _core_param_bds(room):
+    for index, words in _core_param_bds(limits):
         builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
-def _results(tile: _Tile, row: int, room: Resources, shared: bool) -> None:
+def _results(tile: _Tile, row: int, limits: Resources, shared: bool) -> None:
     """The way of a core's results down its lane; in turns with those of rows above if ``shared``."""
     lane = row % ROW_LANES
     if not shared:
@@ -258,7 +258,7 @@ def _results(tile: _Tile, row: int, room: Resources, shared: bool) -> None:
     tile.packet_slave(f"NORTH_{lane}", {}, OUT_ARBITER)
     lowest = row < ROW_LANES
     tile.packet_master(f"SOUTH_{lane}", (0,), drop_header=lowest, arbiter=OUT_ARBITER)
-    tile.builder.blockwrite(tile.address("SWITCH_MERGE", OUT_ARBITER), merge_words(room, row))
+    tile.builder.blockwrite(tile.address("SWITCH_MERGE", OUT_ARBITER), merge_words(limits, row))
 
 
 def _start(builder: TransactionBuilder, column: int, row: int, image: Image) -> None:
@@ -296,18 +296,18 @@ def reload_transaction(device: Device, size: int, columns: int) -> bytes:
     block has done all work of the operators before; what it does next is to wait for another block. So each
     is waited for before it is stopped. In the first ``columns``, where operators ran since programs were
     loaded last, a block may still be on its way to a core that no output comes from: there, the channel that
-    brings blocks is waited for before. Locks are at rest then, and stay as they are. Each shim sends the
+    carries blocks is waited for before. Locks are at rest then, and stay as they are. Each shim sends the
     packets once, and cores hand them on; the last of them starts the core, so a token says that all run.
     """
-    builder, room = TransactionBuilder.for_device(device), resources(device)
+    builder, limits = TransactionBuilder.for_device(device), resources(device)
     empty, _ = PARAM_LOCKS
     for column in range(device.columns):
-        for row in range(room.rows):
+        for row in range(limits.rows):
             tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
             if column < columns:
                 builder.maskpoll(tile.address("DMA_S2MM_STATUS", _PARAMETER_CHANNEL), 0, reg.DMA_IDLE_MASK)
             builder.maskpoll(tile.address("LOCK_VALUE", empty), 1, _LOCK_VALUE_MASK)
-    number = room.shim_param_bd
+    number = limits.shim_param_bd
     for column in range(device.columns):
         tile = _Tile(builder, column, reg.SHIM_ROW)
         builder.blockwrite(tile.address("DMA_BD", number), ShimBd.at(0, size // 4, burst=2).to_words())
@@ -317,10 +317,10 @@ def reload_transaction(device: Device, size: int, columns: int) -> bytes:
     return builder.to_bytes()
 
 
-def _core_param_bds(room: Resources) -> Iterator[tuple[int, list[int]]]:
+def _core_param_bds(limits: Resources) -> Iterator[tuple[int, list[int]]]:
     """(number, BD) for parameter blocks by their pieces, which come one after the other."""
     empty, full = ((PARAM_LOCKS[0], -1), (PARAM_LOCKS[1], 1))
-    for pieces, number in room.core_param_bds.items():
+    for pieces, number in limits.core_param_bds.items():
         yield number, CoreBd.at(0, pieces * PARAM_WORDS, acquire=empty, release=full).to_words()
 
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.emission.emitter import BoundNest, Emitted, emit_nests
+from onedispatch.operators.emission.emitter import BoundNest, NestProgram, emit_nests
 from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.scheduling.candidates import check_fits
-from onedispatch.operators.scheduling.feeds import Places
+from onedispatch.operators.scheduling.feeds import ConstantOffsets
 from onedispatch.operators.scheduling.index_space import AUX
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
@@ -249,7 +249,7 @@ class Operator:
     @cached_property
     def _bound(self) -> list[BoundNest]:
         nests, const_at = [], 0
-        first, places = len(self.outputs), Places()
+        first, places = len(self.outputs), ConstantOffsets()
         argument = {i: first + n for n, i in enumerate(sorted(self._read_inputs))}
         for schedule in self.schedules:
             bound = BoundNest(schedule, argument, first + len(argument), const_at, places)
@@ -258,7 +258,7 @@ class Operator:
         return nests
 
     @cached_property
-    def _emitted(self) -> Emitted:
+    def _emitted(self) -> NestProgram:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
         return emit_nests(self._bound, self.device, params_argument=arguments)
 

@@ -21,7 +21,7 @@ from onedispatch.operators.declarations.formulas import either, many, mapped, ve
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Array, Eltwise
-from onedispatch.operators.kernels.quant_params import Scale, fused
+from onedispatch.operators.kernels.quant_params import QuantParams, fused
 from onedispatch.transactions import Device
 
 _NARROW = "i8 u8 i16 u16"
@@ -84,7 +84,7 @@ class Combine(Eltwise):
         name: str,
         product: bool,
         inputs: Sequence[TensorSpec],
-        scales: Sequence[Scale],
+        scales: Sequence[QuantParams],
         output: TensorSpec,
         device: Device,
     ) -> None:

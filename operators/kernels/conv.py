@@ -52,7 +52,7 @@ from onedispatch.operators.scheduling.index_space import (
     K,
     Operand,
     Packed,
-    Part,
+    PackedPart,
     contiguous_strides,
     strided_operand,
 )
@@ -370,8 +370,8 @@ class Conv(Operator):
         self, dims: tuple[int, ...], outputs: int, weights: tuple[tuple[int | None, int], ...]
     ) -> tuple[Operand | Packed, ...]:
         """Constants of the kernel, whose output channels lie along index dimension ``outputs``."""
-        bias = Part("bias", F32, ((outputs, 0),))
-        return (Packed("w", dims, (Part("w", self.x.element, weights), bias)),)
+        bias = PackedPart("bias", F32, ((outputs, 0),))
+        return (Packed("w", dims, (PackedPart("w", self.x.element, weights), bias)),)
 
     def _parameters(
         self, sizes: Sequence[int], dims: Sequence[int], channels: int

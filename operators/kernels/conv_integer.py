@@ -24,7 +24,7 @@ from onedispatch.operators.scheduling.index_space import (
     K,
     Operand,
     Packed,
-    Part,
+    PackedPart,
     contiguous_strides,
 )
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -37,7 +37,7 @@ NARROW_TAPS = 128  # of a depthwise window whose sums int32 holds where x has 16
 
 
 @dataclass(frozen=True)
-class Meaning:
+class RequantParams:
     """What the integers of a convolution stand for, as far as its sums need it: the zero point of x ([1]) and
     of the weights ([1] or [M]), what sums are multiplied by ([1] or [M], float32), and the zero point of what
     that gives ([1]). None: zeros, and sums that stay int32."""
@@ -105,7 +105,7 @@ class IntegerConv(Conv):
         window: Window,
         groups: int,
         device: Device,
-        meaning: Meaning,
+        meaning: RequantParams,
         planes: Planes | None = None,
     ) -> None:
         super().__init__(name, x, weights, bias, output, window, groups, device, planes=planes)
@@ -219,9 +219,11 @@ class IntegerConv(Conv):
             "out_zero": self.output.element,
             "table": self.output.element,
         }
-        parts = [Part("w", self._code, axes)]
+        parts = [PackedPart("w", self._code, axes)]
         for name in self._constants:
-            parts.append(Part(name, types[name], ((None, WHOLE[name]) if name in WHOLE else (outputs, 0),)))
+            parts.append(
+                PackedPart(name, types[name], ((None, WHOLE[name]) if name in WHOLE else (outputs, 0),))
+            )
         return Packed("w", dims, tuple(parts)), *self._others(["x_zero"] if self._pad is None else [], (), ())
 
     def _parameters(

@@ -17,7 +17,7 @@ import numpy as np
 
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.conv import Conv
-from onedispatch.operators.kernels.window import Along
+from onedispatch.operators.kernels.window import WindowAxis
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -41,12 +41,12 @@ class Phase:
         return self.first + (self.along.kernel - 1) * self.step
 
     @property
-    def along(self) -> Along:
+    def along(self) -> WindowAxis:
         """The plain window over the taps. It may begin behind the first input: ``begin`` is below zero."""
-        return Along(max(len(self.taps), 1), 1, self.step, -self.first)
+        return WindowAxis(max(len(self.taps), 1), 1, self.step, -self.first)
 
 
-def phases(along: Along) -> list[Phase]:
+def phases(along: WindowAxis) -> list[Phase]:
     """One for each output between two inputs; ``begin`` is what is cut off before the first output."""
     found = []
     for p in range(along.stride):

@@ -47,7 +47,7 @@ from onedispatch.operators.scheduling.index_space import (
     K,
     Operand,
     Packed,
-    Part,
+    PackedPart,
     contiguous_strides,
     strided_operand,
 )
@@ -349,9 +349,9 @@ class MatMul(Operator):
         return Dim("n", extent, multiple=unit, padding=extent - n)
 
     def _packed(self, dn: int) -> Packed:
-        parts = [Part("b", self.b.element, ((K, 0), (dn, 0)))]
+        parts = [PackedPart("b", self.b.element, ((K, 0), (dn, 0)))]
         if self.bias is not None:
-            parts.append(Part("bias", DTYPES["f32" if self.is_float else "i32"], ((dn, 0),)))
+            parts.append(PackedPart("bias", DTYPES["f32" if self.is_float else "i32"], ((dn, 0),)))
         return Packed("b", (dn, K), tuple(parts))
 
     def _others(self, along: dict[str, tuple[int, int]]) -> list[Operand]:

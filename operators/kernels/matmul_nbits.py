@@ -47,7 +47,7 @@ from onedispatch.operators.scheduling.index_space import (
     K,
     Operand,
     Packed,
-    Part,
+    PackedPart,
     strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
@@ -190,13 +190,13 @@ class MatMulNBits(Operator):
         scalars = {"bits": self.bits, **self.activation.scalars}
         return [Nest(GEMM_NBITS, dims, (a, b), (out,), {"m": 0, "n": 1}, scalars, k_extent=blocks)]
 
-    def _parts(self, size: int) -> list[Part]:
-        parts = [Part("b", DTYPES["u8"], ((K, 0), (None, size), (1, 0)))]
-        parts.append(Part("scale", self.scales.element, ((K, 0), (1, 0))))
+    def _parts(self, size: int) -> list[PackedPart]:
+        parts = [PackedPart("b", DTYPES["u8"], ((K, 0), (None, size), (1, 0)))]
+        parts.append(PackedPart("scale", self.scales.element, ((K, 0), (1, 0))))
         if self.zeros is not None:
-            parts.append(Part("zero", self.zeros.element, ((K, 0), (1, 0))))
+            parts.append(PackedPart("zero", self.zeros.element, ((K, 0), (1, 0))))
         if self.bias is not None:
-            parts.append(Part("bias", DTYPES["f32"], ((1, 0),)))
+            parts.append(PackedPart("bias", DTYPES["f32"], ((1, 0),)))
         return parts
 
     def _values(self) -> list[Array]:

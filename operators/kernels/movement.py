@@ -61,7 +61,7 @@ CAST = declare(
 
 
 @dataclass(frozen=True)
-class Part:
+class StridedCopy:
     """Input ``tensor`` seen through ``view`` goes to ``out_view``, both over ``shape``.
 
     Views count elements of device memory. The last ``padding`` members of the last dimension are the
@@ -87,7 +87,7 @@ class Move(Eltwise):
         inputs: Sequence[TensorSpec],
         output: TensorSpec,
         device: Device,
-        parts: Sequence[Part],
+        parts: Sequence[StridedCopy],
     ) -> None:
         self.parts = [part for part in parts if prod(part.shape)]
         super().__init__(name, "copy", inputs, output, device, views=[])
@@ -149,7 +149,7 @@ class Joined(Repack):
     """Elements that are rows of their own, one after the other as ``output``, whose rows have no padding."""
 
     def __init__(self, name: str, x: TensorSpec, output: TensorSpec, device: Device) -> None:
-        part = Part(0, x.shape, View(x.strides), View(contiguous_strides(x.shape)))
+        part = StridedCopy(0, x.shape, View(x.strides), View(contiguous_strides(x.shape)))
         super().__init__(name, [x], output, device, [part])
 
 
@@ -164,7 +164,7 @@ def carried(tensor: TensorSpec) -> tuple[DType, int]:
     return found
 
 
-def _in_words(part: Part, count: int) -> Part:
+def _in_words(part: StridedCopy, count: int) -> StridedCopy:
     """The same move of elements that are ``count`` words each."""
     if count == 1:
         return part
@@ -172,4 +172,4 @@ def _in_words(part: Part, count: int) -> Part:
     def seen(view: View) -> View:
         return View([*(s * count for s in view.strides), 1], view.offset * count)
 
-    return Part(part.tensor, (*part.shape, count), seen(part.view), seen(part.out_view))
+    return StridedCopy(part.tensor, (*part.shape, count), seen(part.view), seen(part.out_view))

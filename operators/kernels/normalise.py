@@ -15,7 +15,7 @@ from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, de
 from onedispatch.operators.interface.merge import Merge
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Array
-from onedispatch.operators.kernels.quant_params import Scale
+from onedispatch.operators.kernels.quant_params import QuantParams
 from onedispatch.operators.kernels.quantise import QUANTISED, constants_of, quantises, to_floats, to_integers
 from onedispatch.operators.kernels.rows import LENGTH
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
@@ -136,8 +136,8 @@ class Normalise(Operator):
     applies_activation = False
     reads_integers = True
     merges: ClassVar[tuple[Merge, ...]] = (Merge("quantise", quantises, _to_integers),)
-    read: Scale | None = None
-    written: Scale | None = None
+    read: QuantParams | None = None
+    written: QuantParams | None = None
 
     def __init__(
         self,
@@ -173,12 +173,12 @@ class Normalise(Operator):
         if self.residual:
             raise Unsupported(f"{self.name} adds a residual", "none")
         _check_ends(x, self.inputs[0])
-        return cast(Normalise, self.replaced(inputs=(x, *self.inputs[1:]), read=Scale.of(*constants)))
+        return cast(Normalise, self.replaced(inputs=(x, *self.inputs[1:]), read=QuantParams.of(*constants)))
 
     def to_integers(self, output: TensorSpec, *constants: Array) -> Normalise:
         """The same that writes integers, whose scale and zero point are ``constants``."""
         _check_ends(output, self.output)
-        return cast(Normalise, self.replaced(output=output, written=Scale.of(*constants)))
+        return cast(Normalise, self.replaced(output=output, written=QuantParams.of(*constants)))
 
     def nests(self) -> list[Nest]:
         if not self.output.size:

@@ -29,7 +29,7 @@ from onedispatch.operators.declarations.formulas import (
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.elementwise import Array
-from onedispatch.operators.kernels.quant_params import Scale
+from onedispatch.operators.kernels.quant_params import QuantParams
 from onedispatch.operators.kernels.rows import LENGTH, ROW_TENSOR, SIDEWAYS, middle_axis_nest
 from onedispatch.operators.kernels.table import COPIES, ENTRIES, LOOKED_UP, laid_out
 from onedispatch.operators.scheduling.index_space import F32, Access, Operand
@@ -118,7 +118,7 @@ class SoftmaxOfBytes(Operator):
         output: TensorSpec,
         device: Device,
         axes: tuple[int, int],
-        written: Scale,
+        written: QuantParams,
     ) -> None:
         super().__init__(name, inputs, output, device)
         self.axes, self.written = axes, written
@@ -151,7 +151,7 @@ def powers(scale: np.float32, length: int) -> Array:
     return np.array(found, np.float32)
 
 
-def factor(written: Scale) -> float:
+def factor(written: QuantParams) -> float:
     """The whole part of 1 / scale: what quotients are multiplied by."""
     with np.errstate(over="ignore"):
         return float(np.floor(np.float32(1) / written.scale))

@@ -13,14 +13,14 @@ from onedispatch.operators.kernels.elementwise import Array
 
 
 @dataclass(frozen=True)
-class Scale:
+class QuantParams:
     """A tensor's scale and zero point."""
 
     scale: np.float32
     zero: int
 
     @classmethod
-    def of(cls, scale: Array, zero: Array | None = None) -> Scale:
+    def of(cls, scale: Array, zero: Array | None = None) -> QuantParams:
         """Of constants of one element each."""
         return cls(np.float32(scale.item()), 0 if zero is None else int(zero.item()))
 

@@ -131,7 +131,7 @@ DEQUANTISE = declare(
 
 
 @dataclass(frozen=True)
-class Along:
+class ScaleAxis:
     """Whose scale an element has: that of all where ``axis`` is None, that of its member of the axis where
     ``block`` is 0, else that of its block of so many members of the axis, of those of the other axes each."""
 
@@ -157,7 +157,7 @@ class _Scaled(Eltwise):
     merges: ClassVar[tuple[Merge, ...]] = ()
 
     def __init__(
-        self, name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: Device, along: Along
+        self, name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: Device, along: ScaleAxis
     ) -> None:
         self.along = along
         super().__init__(name, "", inputs, output, device, views=[])
@@ -250,7 +250,7 @@ class Quantise(_Scaled):
         inputs: Sequence[TensorSpec],
         output: TensorSpec,
         device: Device,
-        along: Along,
+        along: ScaleAxis,
         precision: str = "f32",
     ) -> None:
         self.precision = DTYPES[precision]

@@ -36,7 +36,7 @@ from onedispatch.operators.declarations.kernel import (
 )
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import KERNEL
-from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand, Packed, Part
+from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand, Packed, PackedPart
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
@@ -148,7 +148,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class View:
+class SequenceView:
     """Where an operand lies: element strides of its axes, of steps and directions, and its first element."""
 
     tensor: int
@@ -170,14 +170,14 @@ class Layer:
     batch: int
     hidden: int
     reverse: tuple[bool, ...]  # per direction
-    x: View  # b, gates, n
-    r: View  # k, gates, n
-    state: View  # parts, b, n; of the output
-    initial: View  # parts, b, n
-    more: View | None = None  # rows, n
+    x: SequenceView  # b, gates, n
+    r: SequenceView  # k, gates, n
+    state: SequenceView  # parts, b, n; of the output
+    initial: SequenceView  # parts, b, n
+    more: SequenceView | None = None  # rows, n
     rows: int = 0
-    mask: View | None = None  # b
-    between: View | None = None  # SLOTS parts, b, n: what calls of a step leave for the next one
+    mask: SequenceView | None = None  # b
+    between: SequenceView | None = None  # SLOTS parts, b, n: what calls of a step leave for the next one
 
 
 class Recurrent(Operator):
@@ -215,7 +215,7 @@ class Recurrent(Operator):
         ]
 
     @cached_property
-    def _stays(self) -> bool:
+    def _resident(self) -> bool:
         """Whether cores keep the recurrent weights from step to step: constants of which each core has its
         part, beside all of the state, while nothing else runs in between."""
         layer = self.layer
@@ -223,19 +223,21 @@ class Recurrent(Operator):
         if not again or self.inputs[layer.r.tensor].value is None:
             return False
         try:
-            found = [select(nest, self.device) for nest in self._first(stays=True)]
+            found = [select(nest, self.device) for nest in self._first(resident=True)]
         except Unsupported:
             return False
-        if not all(schedule.stays for schedule in found):
+        if not all(schedule.in0_resident for schedule in found):
             return False
-        plain = sum(estimated(select(nest, self.device)) for nest in self._first(stays=False))
-        first, later = (sum(estimated(one, brings) for one in found) for brings in (True, False))
+        plain = sum(estimated(select(nest, self.device)) for nest in self._first(resident=False))
+        first, later = (
+            sum(estimated(one, loads_resident) for one in found) for loads_resident in (True, False)
+        )
         return first + (layer.steps - 1) * later < layer.steps * plain
 
-    def _first(self, stays: bool) -> list[Nest]:
+    def _first(self, resident: bool) -> list[Nest]:
         """The first step of every direction."""
         initial, directions = self.layer.initial, range(len(self.layer.reverse))
-        return [n for d in directions for n in self._cell(0, d, initial, 0, self._out(0, d), stays)]
+        return [n for d in directions for n in self._cell(0, d, initial, 0, self._out(0, d), resident)]
 
     def _step(self, t: int, first: bool, d: int) -> Iterator[Nest]:
         layer, parts = self.layer, self.cells[d].parts
@@ -243,14 +245,14 @@ class Recurrent(Operator):
         state, at = (layer.initial, 0) if first else (layer.state, before)
         made = layer.state, layer.state.at(t, d)
         if layer.mask is None or layer.between is None:
-            yield from self._cell(t, d, state, at, self._out(t, d), self._stays)
+            yield from self._cell(t, d, state, at, self._out(t, d), self._resident)
             return
         # Where the mask is 0 the state stays as it was: it moves by the mask times the difference.
         between, sizes = layer.between, (parts, layer.batch, layer.hidden)
         fresh, moved = (between.at(0, d, skip=slot) for slot in (FRESH, MOVED))
         yield from self._cell(t, d, state, at, self._parts("out", between, fresh, parts))
 
-        def whole(name: str, view: View, offset: int) -> Operand:
+        def whole(name: str, view: SequenceView, offset: int) -> Operand:
             return _operand(name, view.tensor, offset, sizes, view.strides, (0, 1, 2))
 
         old = state.at(at, d)
@@ -262,10 +264,10 @@ class Recurrent(Operator):
         yield _each("muladd", terms, whole("out", *made))
 
     def _cell(
-        self, t: int, d: int, state: View, at: int, out: Operand, stays: bool = False
+        self, t: int, d: int, state: SequenceView, at: int, out: Operand, resident: bool = False
     ) -> Iterator[Nest]:
         """The calls that make the state ``out`` of step ``t`` from that of ``at``; where the weights stay,
-        all of the state and of what x brings goes to every core."""
+        all of the state and of what x contributes goes to every core."""
         layer, cell, kind = self.layer, self.cells[d], self.cells[d].kind
         h, last = self._h(state, state.at(at, d)), cell.parts - 1  # of an LSTM the cell's part
         prev = [self._parts("prev", state, state.at(at, d, skip=last), 1)]
@@ -277,9 +279,9 @@ class Recurrent(Operator):
             keeps = [] if kind == "rnn" else prev
             strided = [h, *self._gates(t, d, 0, cell.gates), *keeps, *more]
             inputs: list[Operand | Packed] = [*strided]
-            if stays:
+            if resident:
                 inputs = [self._packed(d) if x.name == "r" else _whole(x) for x in strided]
-            yield self._nest(kind, d, inputs, out, stays)
+            yield self._nest(kind, d, inputs, out, resident)
             return
         between = layer.between
         made = self._parts("out", between, between.at(0, d), 3)
@@ -289,10 +291,10 @@ class Recurrent(Operator):
         yield self._nest("gru_update", d, [h, *self._gates(t, d, 2, 1), *prev], out)
 
     def _nest(
-        self, kind: str, d: int, inputs: Sequence[Operand | Packed], out: Operand, stays: bool = False
+        self, kind: str, d: int, inputs: Sequence[Operand | Packed], out: Operand, resident: bool = False
     ) -> Nest:
         batch, hidden, device = self.layer.batch, self.layer.hidden, self.device
-        each = -(-hidden // (device.columns * device.core_rows)) if stays else 1
+        each = -(-hidden // (device.columns * device.core_rows)) if resident else 1
         parts, n = Dim("part", out.shape[0], whole=True), Dim("n", hidden, multiple=each)
         dims = parts, Dim("b", batch), n
         roles, scalars = {dim.name: d for d, dim in enumerate(dims)}, self.cells[d].scalars(kind)
@@ -300,7 +302,7 @@ class Recurrent(Operator):
 
     # -- operands ------------------------------------------------------------------------------
 
-    def _h(self, state: View, offset: int) -> Operand:
+    def _h(self, state: SequenceView, offset: int) -> Operand:
         sizes = self.layer.batch, self.layer.hidden
         return _operand("h", state.tensor, offset, sizes, state.strides[1:], (1, K))
 
@@ -308,13 +310,13 @@ class Recurrent(Operator):
         """The state that a step makes."""
         return self._parts("out", self.layer.state, self.layer.state.at(t, d), self.cells[d].parts)
 
-    def _parts(self, name: str, view: View, offset: int, count: int) -> Operand:
+    def _parts(self, name: str, view: SequenceView, offset: int, count: int) -> Operand:
         sizes = count, self.layer.batch, self.layer.hidden
         part = 0 if name == "out" else None
         return _operand(name, view.tensor, offset, sizes, view.strides, (part, 1, 2))
 
     def _gates(self, t: int, d: int, first: int, count: int) -> Iterator[Operand]:
-        """The recurrent weights of ``count`` gates, and what x brings to them."""
+        """The recurrent weights of ``count`` gates, and what x contributes to them."""
         layer, n = self.layer, self.layer.hidden
         r, x = layer.r, layer.x
         yield _operand("r", r.tensor, r.at(0, d, 1, first), (n, count, n), r.strides, (K, None, 2))
@@ -325,7 +327,7 @@ class Recurrent(Operator):
     def _packed(self, d: int) -> Packed:
         """The recurrent weights of a direction, chunk after chunk."""
         axes = (K, self.layer.hidden), (None, self.cells[d].gates), (2, 0)
-        return Packed(f"r{d}", (2,), (Part("r", F32, axes),), stays=True)
+        return Packed(f"r{d}", (2,), (PackedPart("r", F32, axes),), core_resident=True)
 
     def _weights(self, name: str, array: Array) -> Array:
         """[k, gates, n] of the weights that a packed operand holds."""
@@ -356,7 +358,7 @@ class Recurrent(Operator):
         between = np.zeros(SLOTS * len(layer.reverse) * layer.batch * layer.hidden, np.float32)
         for nest in self.nests():
             seen = {x.name: _seen(x, nest, [*images, between, states]) for x in nest.strided}
-            for name in nest.staying:
+            for name in nest.resident_operands:
                 seen["r"] = self._weights(name, arrays[layer.r.tensor]).transpose(1, 0, 2)
             seen["out"][...] = _computed(nest, seen) if nest.kernel is RECURRENT else _added(nest, seen)
         made = [states, between][: len(self.outputs)]

@@ -20,7 +20,7 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
-Step = tuple[int, int, int]  # (a, den, start): output j of an axis is element floor(a*j/den) + start
+ResizeStep = tuple[int, int, int]  # (a, den, start): output j of an axis is element floor(a*j/den) + start
 
 
 class Repeat(Eltwise):
@@ -30,7 +30,7 @@ class Repeat(Eltwise):
     applies_activation = False
 
     def __init__(
-        self, name: str, x: TensorSpec, output: TensorSpec, steps: Sequence[Step], device: Device
+        self, name: str, x: TensorSpec, output: TensorSpec, steps: Sequence[ResizeStep], device: Device
     ) -> None:
         self.steps = tuple(steps)
         super().__init__(name, "copy", [x], output, device, views=[])
@@ -43,10 +43,10 @@ class Repeat(Eltwise):
     def row_of(self, tensor: TensorSpec) -> DType:
         return carried(tensor)[0]
 
-    def _walked(self) -> list[tuple[int, int, Step]]:
+    def _walked(self) -> list[tuple[int, int, ResizeStep]]:
         """(extent of x, extent of the output, step) per dimension, those joined that stay as they are."""
         x, count = self.inputs[0], carried(self.output)[1]
-        walked: list[tuple[int, int, Step]] = []
+        walked: list[tuple[int, int, ResizeStep]] = []
         for d, step in enumerate([*self.steps, (1, 1, 0)][: len(self.steps) + (count > 1)]):
             n = count if d == len(self.steps) else x.device_shape[d]
             made = count if d == len(self.steps) else self.output.device_shape[d]

@@ -19,7 +19,7 @@ from onedispatch.operators.declarations.functions import SCATTERS
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.movement import carried
-from onedispatch.operators.kernels.take import INDICES, Walk, inside_words, scanned
+from onedispatch.operators.kernels.take import INDICES, IndexedLayout, inside_words, scanned
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
@@ -75,7 +75,7 @@ SCATTER = declare(
 
 
 class Scatter(Operator):
-    """``x`` with ``updates`` placed or combined where ``index`` says, as a ``Walk`` says.
+    """``x`` with ``updates`` placed or combined where ``index`` says, as a ``IndexedLayout`` says.
 
     ``inputs``: x, index and updates, or the latter two alone: x is zeros then.
     An index below zero counts from the end of the axis. One outside of it ends the run
@@ -90,7 +90,7 @@ class Scatter(Operator):
         name: str,
         inputs: Sequence[TensorSpec],
         output: TensorSpec,
-        walk: Walk,
+        walk: IndexedLayout,
         mode: str,
         device: Device,
         lenient: bool = False,

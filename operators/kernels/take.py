@@ -86,7 +86,7 @@ TAKE = declare(
 
 
 @dataclass(frozen=True)
-class Walk:
+class IndexedLayout:
     """How indexed operators see their tensors: extents by dimension, and strides of each tensor.
 
     Strides and ``offsets`` count elements of the row that carries a tensor; a dimension that it lacks is left
@@ -135,7 +135,7 @@ def inside_words(operand: Operand) -> int:
 
 
 class Take(Operator):
-    """``out[o][j][i][w] = x[o][index[o][j][i][w]][i][w]``, as a ``Walk`` says.
+    """``out[o][j][i][w] = x[o][index[o][j][i][w]][i][w]``, as a ``IndexedLayout`` says.
 
     An index below zero counts from the end of the axis. One outside of it ends the run
     (``KernelIndexError``) unless it is the extent and there is a ``fill``.
@@ -149,7 +149,7 @@ class Take(Operator):
         name: str,
         inputs: tuple[TensorSpec, TensorSpec],
         output: TensorSpec,
-        walk: Walk,
+        walk: IndexedLayout,
         device: Device,
         fill: Array | None = None,
     ) -> None:

@@ -122,7 +122,7 @@ def row_dim(name: str, tensor: TensorSpec) -> Dim:
 
 
 @dataclass(frozen=True)
-class Along:
+class WindowAxis:
     """The window along one spatial dimension: taps, steps, and padding before and after the data."""
 
     kernel: int
@@ -137,14 +137,14 @@ class Along:
         return (self.kernel, self.stride, self.begin, self.end) == (1, 1, 0, 0)
 
 
-def window(along: Sequence[Along]) -> Window:
+def window(along: Sequence[WindowAxis]) -> Window:
     """The window over one or two spatial dimensions."""
-    h, w = (Along(1), *along) if len(along) == 1 else along
+    h, w = (WindowAxis(1), *along) if len(along) == 1 else along
     steps = ((h.kernel, w.kernel), (h.stride, w.stride), (h.dilation, w.dilation))
     return Window(*steps, (h.begin, w.begin, h.end, w.end))
 
 
-def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> list[Along]:
+def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> list[WindowAxis]:
     """The window of a Conv or pooling node, dimension by dimension.
 
     Raises:
@@ -169,7 +169,9 @@ def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tenso
         if made == 1 and kernel[d] > whole:  # of ceil_mode: one window, and beyond it lies nothing
             kernel[d], strides[d] = whole, 1
     check_steps(node, kernel, strides, dilations)
-    return [Along(*one) for one in zip(kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)]
+    return [
+        WindowAxis(*one) for one in zip(kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    ]
 
 
 def check_steps(

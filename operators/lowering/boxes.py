@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boxes of tensors, moved: what Slice, Split, Pad, Tile and their kin are to the device.
 
-A ``Box`` is said in coordinates of its tensors. How these lie in device memory is decided here, once: as
+A ``BoxCopy`` is said in coordinates of its tensors. How these lie in device memory is decided here, once: as
 strided views of one ``Move`` where results are whole words, over a word per element where narrow rows begin
 inside one.
 """
@@ -17,12 +17,12 @@ import numpy as np
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Lowering
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Move, Part, Repack, carried
+from onedispatch.operators.kernels.movement import Move, Repack, StridedCopy, carried
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 
 
 @dataclass(frozen=True)
-class Walk:
+class CoordinateMap:
     """Coordinates of a tensor: from ``begin``, index dimension i goes ``steps[i]``: (dimension, step).
 
     A step of 0 stays where it is. None is negative: DMAs walk upwards.
@@ -38,26 +38,26 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Box:
+class BoxCopy:
     """What lies along ``source`` in input ``tensor`` goes to ``target`` in the output, over ``shape``."""
 
     tensor: int
     shape: tuple[int, ...]
-    source: Walk
-    target: Walk
+    source: CoordinateMap
+    target: CoordinateMap
 
 
-def along(begin: Sequence[int], steps: Sequence[int] | None = None) -> Walk:
+def along(begin: Sequence[int], steps: Sequence[int] | None = None) -> CoordinateMap:
     """Index dimensions that are the tensor's own, from ``begin`` in ``steps`` (1 if not said)."""
-    return Walk(tuple(begin), tuple(enumerate(steps or [1] * len(begin))))
+    return CoordinateMap(tuple(begin), tuple(enumerate(steps or [1] * len(begin))))
 
 
-def filling(tensor: int, begin: Sequence[int], shape: Sequence[int]) -> Box:
+def filling(tensor: int, begin: Sequence[int], shape: Sequence[int]) -> BoxCopy:
     """The one element of the scalar input ``tensor``, everywhere in a region of the output."""
-    return Box(tensor, tuple(shape), Walk((), ((0, 0),) * len(shape)), along(begin))
+    return BoxCopy(tensor, tuple(shape), CoordinateMap((), ((0, 0),) * len(shape)), along(begin))
 
 
-def emit_slab(name: str, x: TensorSpec, box: Box, output: TensorSpec, lowering: Lowering) -> None:
+def emit_slab(name: str, x: TensorSpec, box: BoxCopy, output: TensorSpec, lowering: Lowering) -> None:
     """All of ``output`` from one ``box`` of ``x``: no copy where its bytes lie there one after the other."""
     steps = zip(box.shape, box.source.steps, x.strides, output.strides, strict=True)
     alike = all(n == 1 or (step == 1 and a == b) for n, (_, step), a, b in steps)
@@ -69,7 +69,7 @@ def emit_slab(name: str, x: TensorSpec, box: Box, output: TensorSpec, lowering: 
 
 
 def emit_boxes(
-    name: str, inputs: Sequence[TensorSpec], boxes: Sequence[Box], output: TensorSpec, lowering: Lowering
+    name: str, inputs: Sequence[TensorSpec], boxes: Sequence[BoxCopy], output: TensorSpec, lowering: Lowering
 ) -> None:
     """``output`` from ``boxes`` that cover it and do not overlap. All tensors have one element type.
 
@@ -86,20 +86,20 @@ def emit_boxes(
     if not read:
         inputs = [emit_wide(f"{name}//wide{i}", x, lowering) for i, x in enumerate(inputs)]
     parts = [
-        Part(b.tensor, b.shape, b.source.view(inputs[b.tensor].strides), b.target.view(wide.strides))
+        StridedCopy(b.tensor, b.shape, b.source.view(inputs[b.tensor].strides), b.target.view(wide.strides))
         for b in boxes
     ]
     lowering.emit((Repack if read else Move)(name, inputs, wide, lowering.device, parts))
     emit_narrow(f"{name}//narrow", wide, output, lowering)
 
 
-def _one_inside(box: Box, x: TensorSpec, unit: int) -> bool:
+def _one_inside(box: BoxCopy, x: TensorSpec, unit: int) -> bool:
     """Whether at most one index dimension walks inside words, which is what a kernel can follow."""
     strides = box.source.view(x.strides).strides
     return sum(n > 1 and s % unit > 0 for n, s in zip(box.shape, strides, strict=True)) <= 1
 
 
-def _whole_words(box: Box, output: TensorSpec, unit: int) -> bool:
+def _whole_words(box: BoxCopy, output: TensorSpec, unit: int) -> bool:
     """Whether the box writes rows of whole words, or to their ends."""
     if unit == 1:
         return True
@@ -110,7 +110,7 @@ def _whole_words(box: Box, output: TensorSpec, unit: int) -> bool:
     return members % unit == 0 or (not outer and target.begin[last] + members == output.row)
 
 
-def _part(box: Box, x: TensorSpec, output: TensorSpec, unit: int) -> Part:
+def _part(box: BoxCopy, x: TensorSpec, output: TensorSpec, unit: int) -> StridedCopy:
     """The box over the padding of the output's rows too, where it reaches their ends."""
     shape, padding = box.shape, 0
     if unit > 1 and shape[-1] % unit:
@@ -121,4 +121,4 @@ def _part(box: Box, x: TensorSpec, output: TensorSpec, unit: int) -> Part:
     if alike and x.row == output.row:
         padding = 0  # both rows have it
     source = box.source.view(x.strides)
-    return Part(box.tensor, shape, source, box.target.view(output.strides), padding)
+    return StridedCopy(box.tensor, shape, source, box.target.view(output.strides), padding)

@@ -8,7 +8,7 @@ import numpy as np
 from onedispatch.operators.interface.operator import Lowering, TensorSpec
 from onedispatch.operators.kernels.convert import Convert
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Part
+from onedispatch.operators.kernels.movement import StridedCopy
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 
@@ -16,7 +16,7 @@ def emit_converted(name: str, x: TensorSpec, output: TensorSpec, lowering: Lower
     """``output``, of the shape of ``x``, with its values. One of the two has rows without padding."""
     laid = output.device_shape
     view = View(x.strides or (0,))
-    part = Part(0, laid, view, View(contiguous_strides(laid)), output.row_pitch - output.row)
+    part = StridedCopy(0, laid, view, View(contiguous_strides(laid)), output.row_pitch - output.row)
     lowering.emit(Convert(name, [x], output, lowering.device, [part]))
     return output
 

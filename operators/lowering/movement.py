@@ -15,7 +15,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import EVERY
 from onedispatch.operators.interface.operator import Lowering, TensorSpec
 from onedispatch.operators.kernels.elementwise import View, numpy_names
-from onedispatch.operators.kernels.movement import Move, Part, Repack
+from onedispatch.operators.kernels.movement import Move, Repack, StridedCopy
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.transactions import Device
 
@@ -24,13 +24,13 @@ def Copy(name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: De
     """The one input as it is, row padding included, under another name."""
     whole = View((1,))
     elements = output.device_bytes // output.dtype.itemsize
-    return Move(name, inputs, output, device, [Part(0, (elements,), whole, whole)])
+    return Move(name, inputs, output, device, [StridedCopy(0, (elements,), whole, whole)])
 
 
 def emit_wide(name: str, x: TensorSpec, lowering: Lowering) -> TensorSpec:
     """``x`` as words, one for each of its elements: no row of it has padding."""
     wide = lowering.temp(np.dtype(np.uint32), x.shape)
-    part = Part(0, x.shape, View(x.strides), View(wide.strides))
+    part = StridedCopy(0, x.shape, View(x.strides), View(wide.strides))
     lowering.emit(Repack(name, [x], wide, lowering.device, [part]))
     return wide
 
@@ -39,7 +39,7 @@ def emit_narrow(name: str, wide: TensorSpec, output: TensorSpec, lowering: Lower
     """``output``, of whatever shape, from the same elements in words."""
     rows, laid = (View(contiguous_strides(x)) for x in (output.shape or (1,), output.device_shape))
     padding = output.row_pitch - output.row
-    part = Part(0, output.device_shape, rows, laid, padding)
+    part = StridedCopy(0, output.device_shape, rows, laid, padding)
     lowering.emit(Repack(name, [wide], output, lowering.device, [part]))
 
 

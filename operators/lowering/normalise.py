@@ -52,7 +52,7 @@ def emit_moments(
     return mean, spread
 
 
-class Steps:
+class MultiPassNorm:
     """The same by other kernels, in float32 and over any axes: for rows longer than a core holds, and for
     the mean and deviation."""
 
@@ -164,7 +164,7 @@ def emit_normalised(
         lowering.emit(Normalise(name, [wide, *parameters], result, lowering.device, **given))
     except Unsupported:
         shape = (batches, rows, max(sections, 1), length // max(sections, 1))
-        steps = Steps(name, lowering, reshaped(wide, shape, lowering), [2, 3], centre)
+        steps = MultiPassNorm(name, lowering, reshaped(wide, shape, lowering), [2, 3], centre)
         form = (rows, sections, 1) if sections else (1, length)
         parameters = [reshaped(p, form, lowering) for p in parameters]
         steps.rows(epsilon, parameters, sections > 0, result)

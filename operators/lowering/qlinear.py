@@ -9,7 +9,7 @@ import numpy as np
 
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Array
-from onedispatch.operators.kernels.quant_params import Scale
+from onedispatch.operators.kernels.quant_params import QuantParams
 from onedispatch.operators.kernels.table import Table, every_byte
 
 BYTES = ("int8", "uint8")
@@ -17,7 +17,7 @@ NARROW = (*BYTES, "int16", "uint16")
 SCALED = "constant scales and zero points of one element"
 
 
-def scale_of(node: NodeSpec, index: int, zero_index: int | None = None) -> Scale:
+def scale_of(node: NodeSpec, index: int, zero_index: int | None = None) -> QuantParams:
     """The constant scale that is input ``index``, and its zero point: the one behind it, or another.
 
     Raises ``Unsupported`` for computed ones, and for several.
@@ -28,7 +28,7 @@ def scale_of(node: NodeSpec, index: int, zero_index: int | None = None) -> Scale
         found += [constant(node, index + 1 if zero_index is None else zero_index)]
     if any(value.size != 1 for value in found):
         raise Unsupported(f"{node.op_type} with several scales or zero points of one tensor", SCALED)
-    return Scale.of(*found)
+    return QuantParams.of(*found)
 
 
 def constant(node: NodeSpec, index: int) -> Array:
@@ -64,7 +64,9 @@ def narrow_of(node: NodeSpec, x: int, w: int, *, wider: bool = False) -> tuple[T
     return first, bytes_of(node, w, accepted)
 
 
-def unary_of(node: NodeSpec, accepted: Sequence[str] = BYTES) -> tuple[TensorSpec, TensorSpec, Scale, Scale]:
+def unary_of(
+    node: NodeSpec, accepted: Sequence[str] = BYTES
+) -> tuple[TensorSpec, TensorSpec, QuantParams, QuantParams]:
     """What a function of one tensor reads and makes, of types that are ``accepted``, and their scales.
 
     Raises ``Unsupported`` for other types, and for scales that are computed or several.

@@ -60,7 +60,7 @@ class AxisMap:
 
 
 @dataclass(frozen=True)
-class Filter:
+class ResampleFilter:
     """What a resized element is made of. ``mode``: nearest, linear, cubic."""
 
     mode: str = "nearest"

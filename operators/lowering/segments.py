@@ -17,7 +17,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Lowering
-from onedispatch.operators.lowering.boxes import Box, Walk, along, emit_boxes, emit_slab, filling
+from onedispatch.operators.lowering.boxes import BoxCopy, CoordinateMap, along, emit_boxes, emit_slab, filling
 from onedispatch.operators.lowering.take import emit_take
 
 # A nest costs as much as moving some 100 KB. So pieces are put together along one dimension after the other
@@ -147,7 +147,7 @@ def _emit_around(
         steps = [group[0].step if len(group) == 1 else 1 for group in choice]
         shape = tuple(sum(segment.count for segment in group) for group in choice)
         target = along([group[0].at for group in choice])
-        boxes.append(Box(list(tensors).index(several), shape, along(begin, steps), target))
+        boxes.append(BoxCopy(list(tensors).index(several), shape, along(begin, steps), target))
     emit_boxes(name, list(tensors.values()), boxes, output, lowering)
 
 
@@ -157,7 +157,7 @@ def _taken_nearby(name: str, x: TensorSpec, axis: int, group: Group, lowering: L
     first, last = min(ends), max(ends)
     near = lowering.temp(x.dtype, [last + 1 - first if d == axis else n for d, n in enumerate(x.shape)])
     begin = [first if d == axis else 0 for d in range(len(x.shape))]
-    slab = Box(0, near.shape, along(begin), along([0] * len(begin)))
+    slab = BoxCopy(0, near.shape, along(begin), along([0] * len(begin)))
     emit_slab(f"{name}//near", x, slab, near, lowering)
     own = [replace(s, source=(s.source or 0) - first) for s in group]
     return _taken(name, near, axis, own, None, lowering)
@@ -191,12 +191,14 @@ def _whole(shape: Sequence[int]) -> list[Sequence[Segment]]:
     return [[Segment(0, size, 0)] for size in shape]
 
 
-def _boxes(cuts: Sequence[Sequence[Segment]]) -> Iterator[Box]:
+def _boxes(cuts: Sequence[Sequence[Segment]]) -> Iterator[BoxCopy]:
     """One for each choice of segments with members; then slabs that fill up the dimensions in turn."""
     taken = [[s for s in cut if s.source is not None] for cut in cuts]
     for pieces in product(*taken):
-        source = Walk(tuple(s.source or 0 for s in pieces), tuple((d, s.step) for d, s in enumerate(pieces)))
-        yield Box(0, tuple(s.count for s in pieces), source, along([s.at for s in pieces]))
+        source = CoordinateMap(
+            tuple(s.source or 0 for s in pieces), tuple((d, s.step) for d, s in enumerate(pieces))
+        )
+        yield BoxCopy(0, tuple(s.count for s in pieces), source, along([s.at for s in pieces]))
     inner = [(0, sum(s.count for s in cut)) for cut in cuts]
     for d, cut in enumerate(cuts):
         for filled in (s for s in cut if s.source is None):

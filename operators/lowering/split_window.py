@@ -14,8 +14,8 @@ from math import prod
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Lowering
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Move, Part
-from onedispatch.operators.kernels.window import Along
+from onedispatch.operators.kernels.movement import Move, StridedCopy
+from onedispatch.operators.kernels.window import WindowAxis
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 
 
@@ -25,7 +25,7 @@ class Split:
     for ``made`` results along the axis."""
 
     axis: int
-    whole: Along
+    whole: WindowAxis
     parts: int
     made: int
 
@@ -38,9 +38,9 @@ class Split:
         """Members of the axis that a shorter window spans."""
         return (self.taps - 1) * self.whole.dilation + 1
 
-    def along(self, x: TensorSpec) -> Along:
+    def along(self, x: TensorSpec) -> WindowAxis:
         """The shorter window over what ``emit`` makes: padding is part of that."""
-        return Along(self.taps, self.reach if self.apart(x) else self.whole.stride, self.whole.dilation)
+        return WindowAxis(self.taps, self.reach if self.apart(x) else self.whole.stride, self.whole.dilation)
 
     def shape(self, x: TensorSpec) -> tuple[int, ...]:
         """[N, C * parts, ...] with the members of the axis that the shorter windows read."""
@@ -92,15 +92,15 @@ class Split:
         outer = prod(x.shape[:2]) * lines
         edges = (0, whole.begin), (whole.begin + size, length)
         parts = [
-            Part(1, (outer, (high - low) * inner), View((0, 0)), View((step, 1), low * inner))
+            StridedCopy(1, (outer, (high - low) * inner), View((0, 0)), View((step, 1), low * inner))
             for low, high in edges
         ]
         inside = View((of_x, 1)), View((step, 1), whole.begin * inner)
-        parts.append(Part(0, (outer, size * inner), *inside))
+        parts.append(StridedCopy(0, (outer, size * inner), *inside))
         lowering.emit(Move(name, [x, outside], padded, lowering.device, parts))
         return padded
 
-    def _part(self, x: TensorSpec, padded: TensorSpec, made: TensorSpec) -> Part:
+    def _part(self, x: TensorSpec, padded: TensorSpec, made: TensorSpec) -> StridedCopy:
         """All parts at once: channel c * parts + q begins q short windows behind channel c."""
         lines, of_x, inner = self._lines(padded)
         _, to, _ = self._lines(made)
@@ -110,10 +110,10 @@ class Split:
         shape = (prod(x.shape[:2]), self.parts, lines, runs, run * inner)
         behind = self.taps * self.whole.dilation * inner
         view = View((lines * of_x, behind, of_x, step * inner, 1))
-        return Part(0, shape, view, View((self.parts * lines * to, lines * to, to, run * inner, 1)))
+        return StridedCopy(0, shape, view, View((self.parts * lines * to, lines * to, to, run * inner, 1)))
 
 
-def splits(axis: int, whole: Along, made: int) -> Iterator[Split]:
+def splits(axis: int, whole: WindowAxis, made: int) -> Iterator[Split]:
     """The ways to split a window along an axis, fewest parts first."""
     for parts in range(2, whole.kernel + 1):
         if whole.kernel % parts == 0:

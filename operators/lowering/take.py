@@ -10,8 +10,8 @@ import numpy as np
 
 from onedispatch.operators.interface.operator import Lowering, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Move, Part, carried
-from onedispatch.operators.kernels.take import Array, Take, Walk
+from onedispatch.operators.kernels.movement import Move, StridedCopy, carried
+from onedispatch.operators.kernels.take import Array, IndexedLayout, Take
 
 
 def emit_take(
@@ -64,12 +64,12 @@ def _emit_steps(
     inner = prod(x.device_shape[axis + 1 :])
     outer, pitch = prod(x.shape[:axis]), x.shape[axis] * inner
     view = View((pitch, step * inner, 1), int(flat[0]) * inner)
-    part = Part(0, (outer, flat.size, inner), view, View((flat.size * inner, inner, 1)))
+    part = StridedCopy(0, (outer, flat.size, inner), view, View((flat.size * inner, inner, 1)))
     lowering.emit(Move(name, [x], output, lowering.device, [part]))
     return True
 
 
-def _walk(x: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> Walk:
+def _walk(x: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> IndexedLayout:
     behind = x.shape[axis + 1 :]
     inner = prod(x.device_shape[axis + 1 :]) if behind else None
     return rows_walk(x, x.shape[:axis], x.shape[axis], inner, indices, False, output)
@@ -83,7 +83,7 @@ def rows_walk(
     indices: TensorSpec,
     each: bool,
     output: TensorSpec,
-) -> Walk:
+) -> IndexedLayout:
     """``x`` as [outer, extent, inner], where one index names all that lies behind the axis.
 
     ``inner`` counts elements of device memory; None where the axis ends the rows. ``each``: indices are
@@ -101,7 +101,7 @@ def rows_walk(
             "index": {**lead, "j": 1},
             "out": {"o": number * wide, "j": wide, "w": 1},
         }
-        return Walk(sizes | {"w": wide}, strides, {"w": max(row.per_word, count)}, extent=extent)
+        return IndexedLayout(sizes | {"w": wide}, strides, {"w": max(row.per_word, count)}, extent=extent)
     pitch = -(-extent // row.per_word) * row.per_word
     last, wide = (output.shape[-1] if output.shape else 1), output.row_pitch
     if own:
@@ -113,4 +113,4 @@ def rows_walk(
         index = {"o": last, "w": 1} if each else {}
         steps = {"x": {"o": last * pitch, "w": pitch, "k": 1}, "index": index}
         out = {"o": wide, "w": 1}
-    return Walk(sizes, {**steps, "out": out}, {"w": row.per_word}, wide - last, extent)
+    return IndexedLayout(sizes, {**steps, "out": out}, {"w": row.per_word}, wide - last, extent)

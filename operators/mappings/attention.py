@@ -23,7 +23,7 @@ _OPSET = 21  # of the nodes that one is made of
 _TYPES = ("float32", "bfloat16")
 
 
-class Steps:
+class Decomposition:
     """Standard operators, one after the other, in the place of ``node``."""
 
     def __init__(self, node: NodeSpec, lowering: Lowering) -> None:
@@ -62,7 +62,7 @@ class _Attention:
     """One node: its tensors as [batch, heads, sequence, size]."""
 
     def __init__(self, node: NodeSpec, lowering: Lowering) -> None:
-        self.steps, self.node = Steps(node, lowering), node
+        self.steps, self.node = Decomposition(node, lowering), node
         q, k, v = (node.input(i) for i in range(3))
         self.y = node.outputs[0]
         if q is None or k is None or v is None or self.y is None:

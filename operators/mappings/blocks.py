@@ -10,11 +10,11 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Lowering
 from onedispatch.operators.kernels.movement import carried
-from onedispatch.operators.lowering.boxes import Box, Walk, emit_boxes
+from onedispatch.operators.lowering.boxes import BoxCopy, CoordinateMap, emit_boxes
 from onedispatch.operators.lowering.movement import MOVED, Copy
 from onedispatch.operators.lowering.shape_operands import listed
 
-Steps = Mapping[str, tuple[int, int]]
+AxisSteps = Mapping[str, tuple[int, int]]
 """index dimension -> (dimension of a tensor, step along it)"""
 
 
@@ -51,7 +51,7 @@ def map_tile(node: NodeSpec, lowering: Lowering) -> None:
         source += [(d, 0), (d, 1)]
         target += [(d, size), (d, 1)]
     begin = (0,) * len(x.shape)
-    box = Box(0, tuple(shape), Walk(begin, tuple(source)), Walk(begin, tuple(target)))
+    box = BoxCopy(0, tuple(shape), CoordinateMap(begin, tuple(source)), CoordinateMap(begin, tuple(target)))
     emit_boxes(node.name, [x], [box], output, lowering)
 
 
@@ -62,7 +62,9 @@ def _ends(node: NodeSpec) -> tuple[TensorSpec, TensorSpec]:
     return x, output
 
 
-def _blocked(node: NodeSpec, *, deep: TensorSpec, flat: TensorSpec) -> tuple[dict[str, int], Steps, Steps]:
+def _blocked(
+    node: NodeSpec, *, deep: TensorSpec, flat: TensorSpec
+) -> tuple[dict[str, int], AxisSteps, AxisSteps]:
     """Image n, channel c, block (h, W), and (y, X) inside it: extents, and steps in both tensors."""
     images, channels, _, _ = flat.shape
     size = int(node.attr("blocksize", 1))
@@ -77,18 +79,18 @@ def _blocked(node: NodeSpec, *, deep: TensorSpec, flat: TensorSpec) -> tuple[dic
     )
 
 
-def _box(order: str, extents: Mapping[str, int], source: Steps, target: Steps) -> Box:
-    walks = [Walk((0,) * 4, tuple(steps[name] for name in order)) for steps in (source, target)]
-    return Box(0, tuple(extents[name] for name in order), *walks)
+def _box(order: str, extents: Mapping[str, int], source: AxisSteps, target: AxisSteps) -> BoxCopy:
+    walks = [CoordinateMap((0,) * 4, tuple(steps[name] for name in order)) for steps in (source, target)]
+    return BoxCopy(0, tuple(extents[name] for name in order), *walks)
 
 
-def _member(box: Box, d: int, i: int) -> Box:
+def _member(box: BoxCopy, d: int, i: int) -> BoxCopy:
     """Of index dimension ``d`` member ``i`` alone."""
 
-    def at(walk: Walk) -> Walk:
+    def at(walk: CoordinateMap) -> CoordinateMap:
         along, step = walk.steps[d]
         begin = tuple(b + i * step if own == along else b for own, b in enumerate(walk.begin))
-        return Walk(begin, walk.steps)
+        return CoordinateMap(begin, walk.steps)
 
     return replace(
         box, shape=(*box.shape[:d], 1, *box.shape[d + 1 :]), source=at(box.source), target=at(box.target)

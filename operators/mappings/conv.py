@@ -15,10 +15,10 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.operators.kernels.arrange import Arrange
 from onedispatch.operators.kernels.channel_norm import channel_view
 from onedispatch.operators.kernels.conv import Conv, Planes
-from onedispatch.operators.kernels.conv_integer import IntegerConv, Meaning
+from onedispatch.operators.kernels.conv_integer import IntegerConv, RequantParams
 from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
-from onedispatch.operators.kernels.movement import Move, Part
-from onedispatch.operators.kernels.window import Along, along_of, window
+from onedispatch.operators.kernels.movement import Move, StridedCopy
+from onedispatch.operators.kernels.window import WindowAxis, along_of, window
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 from onedispatch.operators.lowering.operands import operands_of
@@ -30,15 +30,15 @@ from onedispatch.operators.scheduling.search import estimated
 
 
 @dataclass(frozen=True)
-class Filter:
+class ConvFilter:
     """What a convolution does to its data: weights [M, C/groups, *kernel], a bias [M], a window; of integers,
     what they stand for."""
 
     weights: TensorSpec
     bias: TensorSpec | None
-    along: tuple[Along, ...]
+    along: tuple[WindowAxis, ...]
     groups: int
-    meaning: Meaning | None = None
+    meaning: RequantParams | None = None
 
     @property
     def is_const(self) -> bool:
@@ -83,7 +83,7 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = operands_of(node, numpy_names(FLOATS))
     x, weights = inputs[:2]
     along = along_of(node, x, weights.shape[2:], output)
-    one = Filter(weights, node.input(2), tuple(along), int(node.attr("group", 1)))
+    one = ConvFilter(weights, node.input(2), tuple(along), int(node.attr("group", 1)))
     emit_conv(node.name, x, one, output, lowering)
 
 
@@ -94,7 +94,7 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
 )
 def map_conv_integer(node: NodeSpec, lowering: Lowering) -> None:
     x_zero, w_zero = (known_zero(node.input(i)) for i in (2, 3))
-    _emit_integers(node, lowering, (0, 1), None, Meaning(x_zero, w_zero))
+    _emit_integers(node, lowering, (0, 1), None, RequantParams(x_zero, w_zero))
 
 
 @maps(
@@ -109,11 +109,15 @@ def map_qlinear_conv(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported("QLinearConv without one of its tensors")
     scale = scale_of_sums(node, lowering, *(tensors[i] for i in (1, 4, 6)))
     x_zero, w_zero, out_zero = (known_zero(tensors[i]) for i in (2, 5, 7))
-    _emit_integers(node, lowering, (0, 3), node.input(8), Meaning(x_zero, w_zero, scale, out_zero))
+    _emit_integers(node, lowering, (0, 3), node.input(8), RequantParams(x_zero, w_zero, scale, out_zero))
 
 
 def _emit_integers(
-    node: NodeSpec, lowering: Lowering, places: tuple[int, int], bias: TensorSpec | None, meaning: Meaning
+    node: NodeSpec,
+    lowering: Lowering,
+    places: tuple[int, int],
+    bias: TensorSpec | None,
+    meaning: RequantParams,
 ) -> None:
     """A convolution of integers: x and weights are inputs number ``places`` of the node."""
     narrow = meaning.scale is not None
@@ -128,11 +132,11 @@ def _emit_integers(
     if 0 in (x.size, weights.size) and output.size:
         raise Unsupported(f"{node.op_type} of no data: {x}, {weights}", "one channel, row and column or more")
     along = along_of(node, x, weights.shape[2:], output)
-    one = Filter(weights, bias, tuple(along), int(node.attr("group", 1)), meaning)
+    one = ConvFilter(weights, bias, tuple(along), int(node.attr("group", 1)), meaning)
     _emit(node.name, x, one, output, lowering)
 
 
-def emit_conv(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+def emit_conv(name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering) -> None:
     """``output`` [N, M, ...], the convolution of x [N, C, ...] over one to three dimensions.
 
     Raises ``Unsupported`` for what does not fit the device.
@@ -146,7 +150,7 @@ def emit_conv(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowerin
         x, weights = (in_float32(name, tensor, lowering) for tensor in (x, one.weights))
         bias = None if one.bias is None else in_float32(name, one.bias, lowering)
         sums = lowering.temp(np.dtype(np.float32), output.shape)
-        _emit(name, x, Filter(weights, bias, one.along, one.groups), sums, lowering)
+        _emit(name, x, ConvFilter(weights, bias, one.along, one.groups), sums, lowering)
         emit_converted(name, sums, output, lowering)
 
 
@@ -160,7 +164,7 @@ def emit_bias(name: str, bias: TensorSpec | None, output: TensorSpec, lowering: 
     lowering.emit(op)
 
 
-def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+def _emit(name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering) -> None:
     if one.meaning is not None and (flat := _flattened(x, one, output)) is not None:
         one, planes = flat
     elif len(one.along) < 3:
@@ -185,7 +189,7 @@ def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: L
 
 
 def _emit_parts(
-    name: str, x: TensorSpec, one: Filter, split: Split, output: TensorSpec, lowering: Lowering
+    name: str, x: TensorSpec, one: ConvFilter, split: Split, output: TensorSpec, lowering: Lowering
 ) -> None:
     """The convolution with a part of its taps as channels. Of a window that is split as far as it goes, what
     does not fit yet is split along the next axis."""
@@ -197,7 +201,7 @@ def _emit_parts(
 
 
 def _cheapest_parts(
-    name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering
+    name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering
 ) -> Split | None:
     """The way to split the window that fits and is estimated to take the fewest cycles; None where none fits.
 
@@ -222,7 +226,7 @@ def _cheapest_parts(
     return found
 
 
-def _of_parts(one: Filter, x: TensorSpec, split: Split) -> Filter:
+def _of_parts(one: ConvFilter, x: TensorSpec, split: Split) -> ConvFilter:
     """The filter over what ``split`` makes of x. In front of the axis windows have one tap each."""
     at = split.axis - (len(x.shape) - len(one.along))
     along = (*one.along[:at], split.along(x), *one.along[at + 1 :])
@@ -235,21 +239,21 @@ def _emit_nothing(name: str, output: TensorSpec, lowering: Lowering) -> None:
     lowering.emit(Eltwise(name, "fill", [], output, lowering.device, alpha=0.0))
 
 
-def _flat(one: Filter, along: Sequence[Along]) -> Filter:
+def _flat(one: ConvFilter, along: Sequence[WindowAxis]) -> ConvFilter:
     """The filter over other dimensions, which have as many taps."""
     shape = (*one.weights.shape[:2], *(a.kernel for a in along))
     return replace(one, weights=one.weights.reshaped(shape), along=tuple(along))
 
 
-def _flattened(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
+def _flattened(x: TensorSpec, one: ConvFilter, output: TensorSpec) -> tuple[ConvFilter, Planes] | None:
     """Windows of one element see planes as one row, with the padding of both: as few runs as there are."""
     if not all(a.plain for a in one.along) or x.row_pitch != output.row_pitch or 0 in output.shape:
         return None
     plane = (1, prod(x.device_shape[2:]))
-    return _flat(one, (Along(1),)), Planes(plane, plane, x.shape[1], (x.shape[1], x.shape[1], 1))
+    return _flat(one, (WindowAxis(1),)), Planes(plane, plane, x.shape[1], (x.shape[1], x.shape[1], 1))
 
 
-def _joined(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
+def _joined(x: TensorSpec, one: ConvFilter, output: TensorSpec) -> tuple[ConvFilter, Planes] | None:
     """Neighbouring dimensions in which no window reaches further are one; rows need no padding for that."""
     depth, height, width = one.along
     if x.element.per_word > 1:
@@ -263,7 +267,7 @@ def _joined(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Pla
     return None
 
 
-def _single_frames(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
+def _single_frames(x: TensorSpec, one: ConvFilter, output: TensorSpec) -> tuple[ConvFilter, Planes] | None:
     """Frames that are made of one frame each: convolutions over two dimensions with another step."""
     n, c, depth = x.shape[:3]
     along, frames = one.along[0], output.shape[2]
@@ -281,7 +285,7 @@ def _planes_of(
     return Planes((h, w), (oh, ow), channels, steps, frames)
 
 
-def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+def _emit_frames(name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering) -> None:
     """Planes that a frame is made of are brought together: channels and planes are one reduction."""
     n, c, frames = x.shape[0], x.shape[1], output.shape[2]
     made, inside = one.weights.shape[:2]
@@ -303,7 +307,7 @@ def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowe
     _emit(name, seen, flat, apart, lowering)
     plane = prod(output.device_shape[3:])
     shape, view = (n, made, frames, plane), View((frames * made * plane, plane, made * plane, 1))
-    part = Part(0, shape, view, View(contiguous_strides(shape)))
+    part = StridedCopy(0, shape, view, View(contiguous_strides(shape)))
     lowering.emit(Arrange(name, [apart], output, lowering.device, [part]))
 
 
@@ -316,7 +320,7 @@ def _fits(operator: Conv) -> bool:
 
 
 def emit_stacked(
-    name: str, x: TensorSpec, depth: Along, frames: int, outside: TensorSpec, lowering: Lowering
+    name: str, x: TensorSpec, depth: WindowAxis, frames: int, outside: TensorSpec, lowering: Lowering
 ) -> TensorSpec:
     """x [N, C, D, H, W] as [N, frames, C * kernel, H, W]: the planes of a frame's windows side by side.
 
@@ -330,7 +334,7 @@ def emit_stacked(
 
     def part(tensor: int, first: int, count: int, tap: int, view: View) -> None:
         out = View((image, frame, taps * plane, 1), first * frame + tap * plane)
-        parts.append(Part(tensor, (n, count, c, plane), view, out))
+        parts.append(StridedCopy(tensor, (n, count, c, plane), view, out))
 
     for tap in range(taps):
         at = tap * depth.dilation - depth.begin  # plane of the first frame

@@ -25,12 +25,12 @@ from onedispatch.operators.kernels.conv_transpose import (
     union,
 )
 from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
-from onedispatch.operators.kernels.movement import Move, Part
-from onedispatch.operators.kernels.window import Along, check_steps, spatial, window
+from onedispatch.operators.kernels.movement import Move, StridedCopy
+from onedispatch.operators.kernels.window import WindowAxis, check_steps, spatial, window
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.operands import operands_of
 from onedispatch.operators.lowering.reduce import emit_reduce
-from onedispatch.operators.mappings.conv import Filter, emit_bias, emit_conv, emit_stacked
+from onedispatch.operators.mappings.conv import ConvFilter, emit_bias, emit_conv, emit_stacked
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 F32 = np.dtype(np.float32)
@@ -45,11 +45,11 @@ def map_conv_transpose(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = operands_of(node, numpy_names(FLOATS))
     x, weights = inputs[:2]
     along = _along_of(node, x, weights.shape[2:], output)
-    one = Filter(weights, node.input(2), tuple(along), int(node.attr("group", 1)))
+    one = ConvFilter(weights, node.input(2), tuple(along), int(node.attr("group", 1)))
     emit_transposed(node.name, x, one, output, lowering)
 
 
-def _along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> list[Along]:
+def _along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> list[WindowAxis]:
     """Taps and steps per dimension, and what is cut off before the first output."""
     rank = len(x.shape) - 2
     if rank not in (1, 2, 3):
@@ -72,10 +72,12 @@ def _along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tens
         ]
         totals = [max(0, r - o) for r, o in zip(reach, output.shape[2:], strict=True)]
         begins = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in totals]
-    return [Along(*one) for one in zip(kernel, strides, dilations, begins, strict=True)]
+    return [WindowAxis(*one) for one in zip(kernel, strides, dilations, begins, strict=True)]
 
 
-def emit_transposed(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+def emit_transposed(
+    name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering
+) -> None:
     """``output`` [N, M, ...], the transposed convolution of x [N, C, ...] over one to three dimensions.
 
     Weights are [C, M/groups, *kernel]; ``begin`` of the window is what is cut off before the first output.
@@ -95,13 +97,13 @@ def emit_transposed(name: str, x: TensorSpec, one: Filter, output: TensorSpec, l
         _emit(name, x, one, output, lowering)
 
 
-def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+def _emit(name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering) -> None:
     found = [phases(a) for a in one.along]
     if all(len(some) == 1 for some in found):  # strides of one: a convolution with its taps turned round
         chosen = [some[0] for some in found]
         weights = _plain_weights(name, one, [chosen], lowering)
         seen = weights.reshaped(_plain_shape(one, chosen))
-        plain = Filter(seen, one.bias, tuple(p.along for p in chosen), one.groups)
+        plain = ConvFilter(seen, one.bias, tuple(p.along for p in chosen), one.groups)
         emit_conv(name, x, plain, output, lowering)
     elif len(found) == 3:
         _emit_frames(name, x, one, output, found[0], lowering)
@@ -110,13 +112,13 @@ def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: L
         _emit_interleaved(name, made, [len(some) for some in found], output, lowering)
 
 
-def _plain_shape(one: Filter, chosen: Sequence[Phase]) -> tuple[int, ...]:
+def _plain_shape(one: ConvFilter, chosen: Sequence[Phase]) -> tuple[int, ...]:
     c, m = one.weights.shape[:2]
     return (m * one.groups, c // one.groups, *(p.along.kernel for p in chosen))
 
 
 def _plain_weights(
-    name: str, one: Filter, combinations: Sequence[Sequence[Phase]], lowering: Lowering
+    name: str, one: ConvFilter, combinations: Sequence[Sequence[Phase]], lowering: Lowering
 ) -> TensorSpec:
     """The weights [M, C/groups, *taps] of plain convolutions, one after the other in a row."""
     value, groups = one.weights.value, one.groups
@@ -134,11 +136,11 @@ def _plain_weights(
             strides = (m * inside * prod(counts), inside * prod(counts), prod(counts))
             out = View(strides, at + flat)
             if not all(p.taps for p in chosen):
-                parts.append(Part(1, shape, View((0, 0, 0)), out))
+                parts.append(StridedCopy(1, shape, View((0, 0, 0)), out))
                 continue
             tap = [p.taps[i] for p, i in zip(chosen, place, strict=True)]
             first = int(np.ravel_multi_index(tap, kernel))
-            parts.append(Part(0, shape, View((inside * m * taps, taps, m * taps), first), out))
+            parts.append(StridedCopy(0, shape, View((inside * m * taps, taps, m * taps), first), out))
         at += groups * m * inside * prod(counts)
     made = lowering.temp(one.weights.dtype, (at,))
     lowering.emit(Move(name, [one.weights, zero], made, lowering.device, parts))
@@ -156,7 +158,7 @@ class _Made:
     cuts: Sequence[int]
 
 
-def _least_union(along: Along) -> int:
+def _least_union(along: WindowAxis) -> int:
     """What to cut off before the first output, so that all phases have their taps at the fewest inputs."""
     sizes = [union(phases(replace(along, begin=along.begin - cut)))[1] for cut in range(along.stride)]
     return sizes.index(min(sizes))
@@ -165,7 +167,7 @@ def _least_union(along: Along) -> int:
 def _phases_made(
     name: str,
     x: TensorSpec,
-    one: Filter,
+    one: ConvFilter,
     output: TensorSpec,
     found: Sequence[Sequence[Phase]],
     lowering: Lowering,
@@ -190,9 +192,9 @@ def _phases_made(
         if one.bias is not None and one.bias.value is not None:
             bias = lowering.const(np.repeat(one.bias.value.reshape(-1), count))
         reach = [union(some) for some in aligned]
-        along = tuple(Along(size, 1, 1, -first) for first, size in reach)
+        along = tuple(WindowAxis(size, 1, 1, -first) for first, size in reach)
         target = lowering.temp(x.dtype, (n, made * count, *rounds))
-        emit_conv(name, x, Filter(weights, bias, along, one.groups), target, lowering)
+        emit_conv(name, x, ConvFilter(weights, bias, along, one.groups), target, lowering)
         return _Made(target, 1, count, cuts)
     sizes = [-(-o // len(some)) for o, some in zip(output.shape[2:], found, strict=True)]
     # The zeros that stand for no tap are multiplied by padding alone.
@@ -238,20 +240,20 @@ def _emit_interleaved(
         first = (rows.phase * w + columns.phase) * phase + rows.round * width + columns.round
         inside = View((made.channel * plane, width, w * phase, 1, phase), first)
         outside = View((oh * ow, h * ow, ow, w, 1), rows.at * ow + columns.at)
-        parts.append(Part(0, shape, inside, outside))
+        parts.append(StridedCopy(0, shape, inside, outside))
     if w == 1:  # rows are whole
         parts = [_rows_last(part) for part in parts]
     lowering.emit(Arrange(name, [made.tensor], output, lowering.device, parts))
 
 
-def _rows_last(part: Part) -> Part:
+def _rows_last(part: StridedCopy) -> StridedCopy:
     """The same without its last dimension, which has one member."""
     view, out = (View(view.strides[:-1], view.offset) for view in (part.view, part.out_view))
-    return Part(part.tensor, part.shape[:-1], view, out)
+    return StridedCopy(part.tensor, part.shape[:-1], view, out)
 
 
 @dataclass(frozen=True)
-class _Segment:
+class _PhaseRun:
     """Outputs from ``at`` on: of ``rounds`` rounds from ``round`` on, ``phases`` phases from ``phase`` on."""
 
     at: int
@@ -261,28 +263,28 @@ class _Segment:
     phases: int
 
 
-def _segments(extent: int, count: int, cut: int) -> list[_Segment]:
+def _segments(extent: int, count: int, cut: int) -> list[_PhaseRun]:
     """What is left of the first round behind the cut, whole rounds, what is left of the last one."""
     first = min(-cut % count, extent)
     rounds, rest = divmod(extent - first, count)
     begin = 1 if cut else 0
     found = [
-        _Segment(0, 0, cut, 1, first),
-        _Segment(first, begin, 0, rounds, count),
-        _Segment(first + rounds * count, begin + rounds, 0, 1, rest),
+        _PhaseRun(0, 0, cut, 1, first),
+        _PhaseRun(first, begin, 0, rounds, count),
+        _PhaseRun(first + rounds * count, begin + rounds, 0, 1, rest),
     ]
     return [one for one in found if one.rounds and one.phases]
 
 
 def _emit_frames(
-    name: str, x: TensorSpec, one: Filter, output: TensorSpec, found: Sequence[Phase], lowering: Lowering
+    name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, found: Sequence[Phase], lowering: Lowering
 ) -> None:
     """By the phase of the depth: its planes are brought together as channels, the rest has two dimensions."""
     n, c = x.shape[:2]
     made, frames = output.shape[1:3]
     plane, stride = prod(output.device_shape[3:]), len(found)
     tensors: list[TensorSpec] = []
-    parts: list[Part] = []
+    parts: list[StridedCopy] = []
     for p, phase in enumerate(found):
         count = -(-(frames - p) // stride)
         if count <= 0:
@@ -298,12 +300,12 @@ def _emit_frames(
             emit_bias(name, one.bias, target, lowering)
         shape, inside = (n, made, count, plane), View((count * made * plane, plane, made * plane, 1))
         outside = View((made * frames * plane, frames * plane, stride * plane, 1), p * plane)
-        parts.append(Part(len(tensors), shape, inside, outside))
+        parts.append(StridedCopy(len(tensors), shape, inside, outside))
         tensors.append(target)
     lowering.emit(Arrange(name, tensors, output, lowering.device, parts))
 
 
-def _frame_weights(name: str, one: Filter, phase: Phase, lowering: Lowering) -> TensorSpec:
+def _frame_weights(name: str, one: ConvFilter, phase: Phase, lowering: Lowering) -> TensorSpec:
     """Weights [C * taps, M/groups, *kernel of a plane]: the phase's taps along the depth are channels."""
     c, m, depth, *rest = one.weights.shape
     taps, shape = len(phase.taps), (c * len(phase.taps), m, *rest)
@@ -313,7 +315,7 @@ def _frame_weights(name: str, one: Filter, phase: Phase, lowering: Lowering) -> 
     size = prod(rest)
     made, strides = lowering.temp(one.weights.dtype, shape), contiguous_strides((c, taps, m, size))
     parts = [
-        Part(
+        StridedCopy(
             0,
             (c, m, size),
             View((m * depth * size, depth * size, 1), k * size),
@@ -344,7 +346,7 @@ def map_col2im(node: NodeSpec, lowering: Lowering) -> None:
     seen = TensorSpec(wide.name, wide.dtype, (x.shape[0], channels, taps, *steps), wide.value)
     placed = lowering.temp(F32, (taps, *output.shape))
     zero, whole = lowering.const(np.zeros(1, F32)), View(contiguous_strides((placed.size,)))
-    parts = [Part(1, (placed.size,), View((0,)), whole)]
+    parts = [StridedCopy(1, (placed.size,), View((0,)), whole)]
     parts += [_placed(seen, placed, along, place) for place in np.ndindex(*block)]
     used = [part for part in parts if 0 not in part.shape]
     lowering.emit(Move(node.name, [seen, zero], placed, lowering.device, used))
@@ -354,7 +356,9 @@ def map_col2im(node: NodeSpec, lowering: Lowering) -> None:
         emit_converted(node.name, sums, output, lowering)
 
 
-def _placed(seen: TensorSpec, placed: TensorSpec, along: Sequence[Along], place: Sequence[int]) -> Part:
+def _placed(
+    seen: TensorSpec, placed: TensorSpec, along: Sequence[WindowAxis], place: Sequence[int]
+) -> StridedCopy:
     """What blocks have at one ``place`` in them, where it lies in the image; without what lies outside."""
     n, c, _, *steps = seen.shape
     tap = int(np.ravel_multi_index(place, [a.kernel for a in along]))
@@ -367,7 +371,7 @@ def _placed(seen: TensorSpec, placed: TensorSpec, along: Sequence[Along], place:
         target += (first * a.stride + offset) * placed.strides[3 + d]
     out = [s * a.stride for s, a in zip(placed.strides[3:], along, strict=True)]
     inside = View((*seen.strides[:2], *seen.strides[3:]), source)
-    return Part(0, (n, c, *sizes), inside, View((*placed.strides[1:3], *out), target))
+    return StridedCopy(0, (n, c, *sizes), inside, View((*placed.strides[1:3], *out), target))
 
 
 def _listed(node: NodeSpec, index: int) -> list[int]:
@@ -378,7 +382,7 @@ def _listed(node: NodeSpec, index: int) -> list[int]:
     return [int(v) for v in values]
 
 
-def _block_along(node: NodeSpec, block: Sequence[int]) -> tuple[Along, ...]:
+def _block_along(node: NodeSpec, block: Sequence[int]) -> tuple[WindowAxis, ...]:
     rank = len(block)
     if rank not in (1, 2, 3):
         raise Unsupported(f"Col2Im with blocks {list(block)}", "one, two or three dimensions")
@@ -386,4 +390,6 @@ def _block_along(node: NodeSpec, block: Sequence[int]) -> tuple[Along, ...]:
     dilations = [int(v) for v in node.attr("dilations") or [1] * rank]
     pads = [int(v) for v in node.attr("pads") or [0] * (2 * rank)]
     check_steps(node, block, strides, dilations)
-    return tuple(Along(*one) for one in zip(block, strides, dilations, pads[:rank], pads[rank:], strict=True))
+    return tuple(
+        WindowAxis(*one) for one in zip(block, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    )

@@ -12,7 +12,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.cumulative import TYPES, Cumulative
 from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
-from onedispatch.operators.kernels.movement import Move, Part
+from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.reduce import Reduce, word_of
 from onedispatch.operators.lowering.convert import emit_converted
 from onedispatch.operators.lowering.reduce import reshaped
@@ -87,7 +87,7 @@ def _joined(
         cut = output if output.dtype == inside.dtype else lowering.temp(inside.dtype, output.shape)
         shape = outer, length, inner
         view = View(contiguous_strides((outer, blocks * block, inner)))
-        parts = [Part(0, shape, view, View(contiguous_strides(shape)))]
+        parts = [StridedCopy(0, shape, view, View(contiguous_strides(shape)))]
         lowering.emit(Move(name, [target], cut, lowering.device, parts))
         target = cut
     if target.dtype != output.dtype:

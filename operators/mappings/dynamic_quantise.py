@@ -8,7 +8,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.dynamic_quantise import Extremes, F, QuantisationOf
-from onedispatch.operators.kernels.quantise import Along, Quantise
+from onedispatch.operators.kernels.quantise import Quantise, ScaleAxis
 
 
 def emit_dynamic(
@@ -23,7 +23,7 @@ def emit_dynamic(
         lowering.emit(Extremes(name, x, ends, device))
     for one in (scale, zero):
         lowering.emit(QuantisationOf(name, ends, one, device))
-    lowering.emit(Quantise(name, [x, scale, zero], y, device, Along()))
+    lowering.emit(Quantise(name, [x, scale, zero], y, device, ScaleAxis()))
 
 
 def dynamically_quantised(

@@ -14,7 +14,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise, View
 from onedispatch.operators.kernels.matmul import MatMul, Matrix
-from onedispatch.operators.kernels.movement import Move, Part
+from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 from onedispatch.operators.lowering.operands import operands_of
 from onedispatch.operators.lowering.reduce import emit_reduce
@@ -45,7 +45,7 @@ def map_einsum(node: NodeSpec, lowering: Lowering) -> None:
         check_sizes(equation, shapes)
     except EquationError as error:
         raise Unsupported(f"Einsum: {error.given}", error.accepted) from error
-    steps = _Steps(node, lowering)
+    steps = _Contraction(node, lowering)
     if 0 in (size for shape in shapes for size in shape):
         lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
         return
@@ -133,7 +133,7 @@ class _Groups:
         return Matrix(shape, strides)
 
 
-class _Steps:
+class _Contraction:
     """What an equation comes down to, each step an operator."""
 
     def __init__(self, node: NodeSpec, lowering: Lowering) -> None:
@@ -154,7 +154,9 @@ class _Steps:
     def _move(self, x: TensorSpec, view: View, made: TensorSpec) -> None:
         laid = made.device_shape
         padding = made.row_pitch - made.row
-        part = Part(0, laid, view if made.shape else View((0,)), View(contiguous_strides(laid)), padding)
+        part = StridedCopy(
+            0, laid, view if made.shape else View((0,)), View(contiguous_strides(laid)), padding
+        )
         self.lowering.emit(Move(self.name, [x], made, self.lowering.device, [part]))
 
     def ordered(self, term: _Term, labels: Sequence[str], target: TensorSpec | None = None) -> TensorSpec:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import View, broadcast
-from onedispatch.operators.kernels.movement import Move, Part
+from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.lowering.movement import MOVED, Copy
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
@@ -17,7 +17,7 @@ def emit_expanded(name: str, x: TensorSpec, output: TensorSpec, lowering: Loweri
         lowering.emit(Copy(name, [x], output, lowering.device))
         return
     whole = View(contiguous_strides(output.device_shape))
-    part = Part(0, output.device_shape, broadcast(x, output), whole)
+    part = StridedCopy(0, output.device_shape, broadcast(x, output), whole)
     lowering.emit(Move(name, [x], output, lowering.device, [part]))
 
 

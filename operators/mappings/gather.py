@@ -10,8 +10,8 @@ import numpy as np
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise, View
-from onedispatch.operators.kernels.movement import Move, Part, carried
-from onedispatch.operators.kernels.take import Take, Walk
+from onedispatch.operators.kernels.movement import Move, StridedCopy, carried
+from onedispatch.operators.kernels.take import IndexedLayout, Take
 from onedispatch.operators.lowering.movement import MOVED
 from onedispatch.operators.lowering.position import emit_counts, emit_positions
 from onedispatch.operators.lowering.take import checked, emit_take, rows_walk
@@ -58,12 +58,14 @@ def _corner(name: str, x: TensorSpec, shape: tuple[int, ...], lowering: Lowering
     """The first ``shape`` elements of ``x``."""
     result = lowering.temp(x.dtype, shape)
     laid = result.device_shape
-    part = Part(0, laid, View(x.strides), View(contiguous_strides(laid)), result.row_pitch - result.row)
+    part = StridedCopy(
+        0, laid, View(x.strides), View(contiguous_strides(laid)), result.row_pitch - result.row
+    )
     lowering.emit(Move(name, [x], result, lowering.device, [part]))
     return result
 
 
-def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int) -> Walk:
+def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int) -> IndexedLayout:
     """x and its indices differ along ``axis`` alone; the result is as large as those."""
     row, count = carried(x)
     extent, length = x.shape[axis], indices.shape[axis]
@@ -85,7 +87,7 @@ def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int) -> Walk:
         "out": {"o": length * each, "j": each, **step},
     }
     padding = wide - last if count == 1 else 0
-    return Walk(sizes, strides, {"w": max(row.per_word, count)}, padding, extent)
+    return IndexedLayout(sizes, strides, {"w": max(row.per_word, count)}, padding, extent)
 
 
 @maps("GatherND", dtypes=MOVED, notes="any batch_dims; indices constant or computed")
@@ -134,7 +136,7 @@ def map_reverse_sequence(node: NodeSpec, lowering: Lowering) -> None:
             sizes |= {"o": lines, "i": 1}
             own, index = {"o": steps * wide}, {"o": steps, "j": 1}
             strides = {"x": {**own, "k": wide, "w": 1}, "index": index, "out": {**own, "j": wide, "w": 1}}
-        walk = Walk(sizes, strides, {"w": max(row.per_word, count)}, extent=steps)
+        walk = IndexedLayout(sizes, strides, {"w": max(row.per_word, count)}, extent=steps)
     lowering.emit(Take(node.name, (x, at), output, walk, lowering.device))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Joined, Move, Part, Repack, carried
+from onedispatch.operators.kernels.movement import Joined, Move, Repack, StridedCopy, carried
 from onedispatch.operators.lowering.movement import MOVED, Copy, emit_narrow, emit_wide
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
@@ -52,7 +52,7 @@ def concatenated(
     if rows and inside:  # rows that begin inside a word
         wide = lowering.temp(np.dtype(np.uint32), output.shape)
         parts = [
-            Part(i, x.shape, View(x.strides), View(wide.strides, int(at)))
+            StridedCopy(i, x.shape, View(x.strides), View(wide.strides, int(at)))
             for i, (x, at) in enumerate(zip(inputs, begins, strict=True))
         ]
         lowering.emit(Repack(name, inputs, wide, lowering.device, parts))
@@ -63,7 +63,7 @@ def concatenated(
     for i, (x, at) in enumerate(zip(inputs, begins, strict=True)):
         length = prod(x.device_shape[axis:])
         view = View((prod(output.device_shape[axis:]), 1), int(at) * step)
-        parts.append(Part(i, (outer, length), View((length, 1)), view))
+        parts.append(StridedCopy(i, (outer, length), View((length, 1)), view))
     lowering.emit(Move(name, inputs, output, lowering.device, parts))
     return output
 
@@ -79,7 +79,7 @@ def map_transpose(node: NodeSpec, lowering: Lowering) -> None:
         return
     view = View([x.strides[d] for d in order])
     padding = output.row_pitch - output.row if order[-1] != len(order) - 1 else 0
-    part = Part(0, output.device_shape, view, View(contiguous_strides(output.device_shape)), padding)
+    part = StridedCopy(0, output.device_shape, view, View(contiguous_strides(output.device_shape)), padding)
     lowering.emit(Move(node.name, [x], output, lowering.device, [part]))
 
 

@@ -14,7 +14,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import numpy_names
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
-from onedispatch.operators.lowering.normalise import Steps, emit_normalised
+from onedispatch.operators.lowering.normalise import MultiPassNorm, emit_normalised
 from onedispatch.operators.lowering.operands import inputs_of, operands_of
 from onedispatch.operators.lowering.reduce import emit_each, emit_reduction, groups
 
@@ -60,7 +60,7 @@ def map_layer_normalization(node: NodeSpec, lowering: Lowering) -> None:
     length, epsilon = prod(x.shape[axis:]), float(node.attr("epsilon", 1e-5))
     if mean is not None or inverse is not None:
         axes = list(range(axis, rank))
-        steps = Steps(node.name, lowering, in_float32(node.name, x, lowering), axes, centre)
+        steps = MultiPassNorm(node.name, lowering, in_float32(node.name, x, lowering), axes, centre)
         _statistics(steps, epsilon, mean, inverse)
     if node.outputs[0] is None:  # the statistics alone
         return
@@ -107,7 +107,9 @@ def _scaled_afterwards(
         emit_converted(name, result, y, lowering)
 
 
-def _statistics(steps: Steps, epsilon: float, mean: TensorSpec | None, inverse: TensorSpec | None) -> None:
+def _statistics(
+    steps: MultiPassNorm, epsilon: float, mean: TensorSpec | None, inverse: TensorSpec | None
+) -> None:
     """The outputs beside the first: the mean and 1 / sqrt(variance + epsilon)."""
     found_mean, found_inverse = steps.moments(epsilon)
     for output, found in ((mean, found_mean), (inverse, found_inverse)):
@@ -166,7 +168,7 @@ def map_mean_variance_normalization(node: NodeSpec, lowering: Lowering) -> None:
         emit_normalised(node.name, x, [], y, lowering, sizes=sizes, epsilon=_MVN_EPSILON)
         return
     result = y if y.dtype == np.float32 else lowering.temp(_F32, y.shape)
-    steps = Steps(node.name, lowering, in_float32(node.name, x, lowering), axes, centre=True)
+    steps = MultiPassNorm(node.name, lowering, in_float32(node.name, x, lowering), axes, centre=True)
     steps.rows(_MVN_EPSILON, [], False, result)
     if result is not y:
         emit_converted(node.name, result, y, lowering)
@@ -198,7 +200,7 @@ def map_lp_normalization(node: NodeSpec, lowering: Lowering) -> None:
         )
         return
     wide = in_float32(node.name, x, lowering)
-    steps = Steps(node.name, lowering, wide, [axis], centre=False)
+    steps = MultiPassNorm(node.name, lowering, wide, [axis], centre=False)
     norm = lowering.temp(_F32, steps.kept)
     mode, root = ("sum_abs", None) if p == 1 else ("sum_square", Activation("sqrt"))
     emit_reduction(node.name, mode, wide, norm, [axis], lowering, root)

@@ -13,7 +13,7 @@ from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
 from onedispatch.operators.kernels.pool import Pool
 from onedispatch.operators.kernels.pool_index import PoolIndex
 from onedispatch.operators.kernels.reduce import word_of
-from onedispatch.operators.kernels.window import Along, along_of, spatial, window
+from onedispatch.operators.kernels.window import WindowAxis, along_of, spatial, window
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.operands import inputs_of, operands_of
 from onedispatch.operators.lowering.reduce import emit_reduce
@@ -50,13 +50,13 @@ def map_average_pool(node: NodeSpec, lowering: Lowering) -> None:
     _emit_pool(node.name, mode, x, along, output, lowering)
 
 
-def _whole(along: Along, extent: int) -> bool:
+def _whole(along: WindowAxis, extent: int) -> bool:
     """Whether the first window has all elements of the axis, and nothing else."""
     return (along.kernel, along.dilation, along.begin) == (extent, 1, 0)
 
 
 def _emit_pool(
-    name: str, mode: str, x: TensorSpec, along: list[Along], output: TensorSpec, lowering: Lowering
+    name: str, mode: str, x: TensorSpec, along: list[WindowAxis], output: TensorSpec, lowering: Lowering
 ) -> None:
     """``output`` [N, C, ...], the pool of x over one to three dimensions.
 
@@ -83,13 +83,13 @@ def _emit_pool(
     planes = lowering.temp(x.dtype, (n, c * depth, oh, ow))
     inside = x.reshaped((n, c * depth, h, w))
     lowering.emit(Pool(name, mode, inside, planes, window(along[1:]), lowering.device))
-    made, across = output.reshaped((n, c, frames, oh * ow)), window([along[0], Along(1)])
+    made, across = output.reshaped((n, c, frames, oh * ow)), window([along[0], WindowAxis(1)])
     ends = planes.reshaped((n, c, depth, oh * ow)), output, across, lowering.device
     lowering.emit(Pool(name, mode, *ends, made=made))
 
 
 def _emit_with_index(
-    node: NodeSpec, lowering: Lowering, x: TensorSpec, along: list[Along], index: TensorSpec
+    node: NodeSpec, lowering: Lowering, x: TensorSpec, along: list[WindowAxis], index: TensorSpec
 ) -> None:
     """Values and positions, of elements and indices in words."""
     if len(along) > 2:

@@ -15,7 +15,7 @@ from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, map
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.lowering.convert import in_float32
 from onedispatch.operators.lowering.qlinear import BYTES, bytes_of
-from onedispatch.operators.mappings.attention import Steps, map_attention
+from onedispatch.operators.mappings.attention import Decomposition, map_attention
 from onedispatch.operators.mappings.matmul_integer import ScaledBytes, emit_as_floats
 from onedispatch.transactions.base.text import counted
 
@@ -49,7 +49,7 @@ def _shapes(node: NodeSpec) -> Inferred:
 class _Mask:
     """What ``mask_index`` hides, as a bias for scores [batch, heads, queries, keys]."""
 
-    def __init__(self, steps: Steps, mask: TensorSpec, keys: int, batch: int, hidden: float) -> None:
+    def __init__(self, steps: Decomposition, mask: TensorSpec, keys: int, batch: int, hidden: float) -> None:
         self.steps, self.keys, self.batch, self.hidden = steps, keys, batch, hidden
         self.mask = in_float32(steps.node.name, mask, steps.lowering)
 
@@ -89,7 +89,7 @@ class _Mask:
         return self.steps.emit("Clip", [x, self.steps.const(0, F), self.steps.const(1, F)], x.shape)
 
 
-def sliced(steps: Steps, x: TensorSpec, first: int, count: int, axis: int) -> TensorSpec:
+def sliced(steps: Decomposition, x: TensorSpec, first: int, count: int, axis: int) -> TensorSpec:
     shape = tuple(count if d == axis else size for d, size in enumerate(x.shape))
     bounds = [steps.const([number], I64) for number in (first, first + count, axis)]
     return steps.emit("Slice", [x, *bounds], shape)
@@ -107,7 +107,7 @@ def map_qattention(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported("QAttention with do_rotary or past_present_share_buffer", "0 for both")
     x, w = ScaledBytes.of(node, _X, _X_SCALE, _X_ZERO), ScaledBytes.of(node, _W, _W_SCALE, _W_ZERO)
     (batch, rows, _), (heads, size) = x.tensor.shape, _heads(node)
-    steps = Steps(node, lowering)
+    steps = Decomposition(node, lowering)
     made = lowering.temp(F, (batch, rows, 3 * heads * size))
     emit_as_floats(node, x, w, node.input(_BIAS), made, lowering)
     inputs: list[TensorSpec | None] = [

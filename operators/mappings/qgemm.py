@@ -11,7 +11,7 @@ from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, map
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Array, Eltwise
 from onedispatch.operators.kernels.matmul import is_wide
-from onedispatch.operators.kernels.quantise import Along, Dequantise, Quantise
+from onedispatch.operators.kernels.quantise import Dequantise, Quantise, ScaleAxis
 from onedispatch.operators.lowering.qlinear import NARROW, constant, narrow_of, zero_of
 from onedispatch.operators.mappings.matmul import emit_product
 
@@ -70,12 +70,14 @@ def map_qgemm(node: NodeSpec, lowering: Lowering) -> None:
         sums = total
     floats = lowering.temp(_FLOATS, output.shape) if narrow else output
     lowering.emit(
-        Dequantise(node.name, [sums, scale], floats, lowering.device, Along(1 if scale.size > 1 else None))
+        Dequantise(
+            node.name, [sums, scale], floats, lowering.device, ScaleAxis(1 if scale.size > 1 else None)
+        )
     )
     if narrow:
         one = lowering.const(np.array(1, np.float32))
         operands = [floats, one, *([] if zero is None else [zero])]
-        lowering.emit(Quantise(node.name, operands, output, lowering.device, Along()))
+        lowering.emit(Quantise(node.name, operands, output, lowering.device, ScaleAxis()))
 
 
 def _factor(node: NodeSpec) -> Array:

@@ -12,8 +12,8 @@ import numpy as np
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.logic import Select
-from onedispatch.operators.kernels.quant_params import Scale
-from onedispatch.operators.kernels.quantise import Along, Dequantise, Quantise
+from onedispatch.operators.kernels.quant_params import QuantParams
+from onedispatch.operators.kernels.quantise import Dequantise, Quantise, ScaleAxis
 from onedispatch.operators.lowering.qlinear import (
     NARROW,
     SCALED,
@@ -29,8 +29,8 @@ from onedispatch.operators.mappings.movement import MOST_INPUTS, concatenated
 def emit_requantised(
     name: str,
     x: TensorSpec,
-    read: Scale,
-    written: Scale,
+    read: QuantParams,
+    written: QuantParams,
     lowering: Lowering,
     output: TensorSpec | None = None,
 ) -> TensorSpec:
@@ -41,20 +41,20 @@ def emit_requantised(
     made = output or lowering.temp(x.dtype, x.shape)
     if x.element.itemsize > 1:
         floats, device = lowering.temp(np.dtype(np.float32), x.shape), lowering.device
-        lowering.emit(Dequantise(name, [x, *_numbers(read, x, lowering)], floats, device, Along()))
-        lowering.emit(Quantise(name, [floats, *_numbers(written, x, lowering)], made, device, Along()))
+        lowering.emit(Dequantise(name, [x, *_numbers(read, x, lowering)], floats, device, ScaleAxis()))
+        lowering.emit(Quantise(name, [floats, *_numbers(written, x, lowering)], made, device, ScaleAxis()))
         return made
     emit_table(name, x, made, lambda numbers: written.integers(read.floats(numbers), x.dtype), lowering)
     return made
 
 
-def _numbers(scale: Scale, x: TensorSpec, lowering: Lowering) -> list[TensorSpec]:
+def _numbers(scale: QuantParams, x: TensorSpec, lowering: Lowering) -> list[TensorSpec]:
     """The scale, and the zero point of the type of ``x`` where there is one."""
     zero = [lowering.const(np.array(scale.zero, x.dtype))] if scale.zero else []
     return [lowering.const(np.array(scale.scale)), *zero]
 
 
-def _part(node: NodeSpec, index: int, written: Scale, lowering: Lowering) -> TensorSpec:
+def _part(node: NodeSpec, index: int, written: QuantParams, lowering: Lowering) -> TensorSpec:
     """Input ``index``, whose scale is the next one, as the result's integers."""
     x, read = bytes_of(node, index, NARROW), scale_of(node, index + 1)
     return emit_requantised(node.name, x, read, written, lowering)

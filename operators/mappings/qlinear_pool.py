@@ -17,8 +17,8 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.kernels.matmul import MatMul
 from onedispatch.operators.kernels.pool import Pool
-from onedispatch.operators.kernels.quant_params import Scale
-from onedispatch.operators.kernels.quantise import Along, Dequantise, Quantise
+from onedispatch.operators.kernels.quant_params import QuantParams
+from onedispatch.operators.kernels.quantise import Dequantise, Quantise, ScaleAxis
 from onedispatch.operators.kernels.window import along_of, window
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 from onedispatch.operators.lowering.qlinear import BYTES, NARROW, SCALED, bytes_of, unary_of, zero_of
@@ -28,7 +28,13 @@ _WIDE = np.dtype(np.float32)
 
 
 def emit_whole_average(
-    name: str, x: TensorSpec, read: Scale, written: Scale, output: TensorSpec, lowering: Lowering, last: bool
+    name: str,
+    x: TensorSpec,
+    read: QuantParams,
+    written: QuantParams,
+    output: TensorSpec,
+    lowering: Lowering,
+    last: bool,
 ) -> None:
     """Averages of all pixels of ``x`` [N, C, ...], or [N, ..., C] where channels come ``last``."""
     pixels = prod(x.shape[1:-1] if last else x.shape[2:])
@@ -61,7 +67,12 @@ def _rows(name: str, x: TensorSpec, pixels: int, lowering: Lowering) -> TensorSp
 
 
 def _emit_windows(
-    node: NodeSpec, x: TensorSpec, read: Scale, written: Scale, output: TensorSpec, lowering: Lowering
+    node: NodeSpec,
+    x: TensorSpec,
+    read: QuantParams,
+    written: QuantParams,
+    output: TensorSpec,
+    lowering: Lowering,
 ) -> None:
     """Averages of windows in float32, divided by the scale, the zero point added, rounded once."""
     name, device = node.name, lowering.device
@@ -71,7 +82,7 @@ def _emit_windows(
     floats = lowering.temp(_WIDE, x.shape)
     zero = zero_of(read.zero, x, lowering)
     operands = [x, lowering.const(np.array(read.scale)), *([] if zero is None else [zero])]
-    lowering.emit(Dequantise(name, operands, floats, device, Along()))
+    lowering.emit(Dequantise(name, operands, floats, device, ScaleAxis()))
     averages, quotients, placed = (lowering.temp(_WIDE, output.shape) for _ in range(3))
     mode = "average_include_pad" if node.attr("count_include_pad", 0) else "average_exclude_pad"
     lowering.emit(Pool(name, mode, floats, averages, window(along), device))
@@ -81,7 +92,7 @@ def _emit_windows(
     ):
         lowering.emit(Eltwise(name, func, [source, lowering.const(np.array(number))], made, device))
     one = lowering.const(np.array(1, np.float32))
-    lowering.emit(Quantise(name, [placed, one], output, device, Along()))
+    lowering.emit(Quantise(name, [placed, one], output, device, ScaleAxis()))
 
 
 def _pixels(node: NodeSpec) -> Inferred:

@@ -15,7 +15,7 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.operators.kernels.elementwise import (
     numpy_names,
 )
-from onedispatch.operators.kernels.quantise import BIASES, QUANTISED, Along, Dequantise, Quantise
+from onedispatch.operators.kernels.quantise import BIASES, QUANTISED, Dequantise, Quantise, ScaleAxis
 from onedispatch.operators.kernels.repeat import Repeat
 
 TO = numpy_names(QUANTISED)
@@ -87,22 +87,24 @@ def _operands_of(
 
 def _laid(
     node: NodeSpec, inputs: list[TensorSpec], output: TensorSpec, lowering: Lowering
-) -> tuple[list[TensorSpec], Along]:
+) -> tuple[list[TensorSpec], ScaleAxis]:
     """The inputs, and whose scale an element has. Where blocks of rows begin inside words, scales and zero
     points are laid out anew, one for every element."""
     x, scale = inputs[:2]
     rank, block = len(x.shape), int(node.attr("block_size", 0))
     if scale.size == 1 and (rank == 0 or not block or len(scale.shape) < 2):
-        return inputs, Along()
+        return inputs, ScaleAxis()
     axis = int(node.attr("axis", 1))
     axis += rank if axis < 0 else 0
     if not block:
-        return inputs, Along(axis)
+        return inputs, ScaleAxis(axis)
     block = max(1, min(block, x.shape[axis]))
     per_word = max(tensor.element.per_word for tensor in (x, output))
     if axis < rank - 1 or block % per_word == 0 or block in (1, x.shape[axis]):
-        return inputs, Along(axis, block)
-    return [x, *(_spread(node, tensor, x, axis, block, lowering) for tensor in inputs[1:])], Along(axis, 1)
+        return inputs, ScaleAxis(axis, block)
+    return [x, *(_spread(node, tensor, x, axis, block, lowering) for tensor in inputs[1:])], ScaleAxis(
+        axis, 1
+    )
 
 
 def _spread(
@@ -110,7 +112,7 @@ def _spread(
 ) -> TensorSpec:
     """``tensor`` with an element for every one of ``x``."""
     if tensor.value is not None:
-        return lowering.const(np.ascontiguousarray(Along(axis, block).spread(tensor.value, x.shape)))
+        return lowering.const(np.ascontiguousarray(ScaleAxis(axis, block).spread(tensor.value, x.shape)))
     if block > MAX_DENOMINATOR:
         raise Unsupported(
             f"blocks of {block} that begin inside words", f"at most {MAX_DENOMINATOR}, or whole words"

@@ -17,7 +17,7 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.operators.kernels import recurrent
 from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
 from onedispatch.operators.kernels.matmul import MatMul
-from onedispatch.operators.kernels.movement import Move, Part
+from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.recurrent import SLOTS, Cell, Layer, Recurrent
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.position import emit_counts
@@ -101,7 +101,9 @@ class RecurrentNode:
     def temp(self, *shape: int) -> TensorSpec:
         return self.lowering.temp(F, shape)
 
-    def move(self, inputs: Sequence[TensorSpec], target: TensorSpec, parts: Sequence[Part]) -> TensorSpec:
+    def move(
+        self, inputs: Sequence[TensorSpec], target: TensorSpec, parts: Sequence[StridedCopy]
+    ) -> TensorSpec:
         self.lowering.emit(Move(self.node.name, inputs, target, self.lowering.device, parts))
         return target
 
@@ -129,7 +131,7 @@ class RecurrentNode:
         if tensor.value is not None:
             turned = tensor.value.transpose((2, 0, 1) if joined else (0, 2, 1))
             return self.lowering.const(np.ascontiguousarray(turned.reshape(shape)))
-        parts = [Part(0, (k, c), View((1, k), i * c * k), View((row, 1), i * step)) for i in range(d)]
+        parts = [StridedCopy(0, (k, c), View((1, k), i * c * k), View((row, 1), i * step)) for i in range(d)]
         return self.move([tensor], self.temp(*shape), parts)
 
     def product(self) -> tuple[TensorSpec, TensorSpec | None]:
@@ -205,12 +207,14 @@ class RecurrentNode:
             ordered = [value.transpose(1, 0, 2) if self.layout else value for value in values]
             return self.lowering.const(np.ascontiguousarray(np.stack(ordered, axis=1), np.float32))
         seen = View((n, d * n, 1)) if self.layout else View((b * n, n, 1))
-        moved = [Part(i, (d, b, n), seen, View((parts * b * n, n, 1), i * b * n)) for i in range(parts)]
+        moved = [
+            StridedCopy(i, (d, b, n), seen, View((parts * b * n, n, 1), i * b * n)) for i in range(parts)
+        ]
         return self.move(given, self.temp(d, parts, b, n), moved)
 
     # -- the steps -----------------------------------------------------------------------------
 
-    def layer(self) -> tuple[TensorSpec, recurrent.View, TensorSpec | None]:
+    def layer(self) -> tuple[TensorSpec, recurrent.SequenceView, TensorSpec | None]:
         """Emits all steps: the states, where they lie, and the mask."""
         (x, bias), mask = self.product(), self.mask()
         first = self.initial(mask)
@@ -224,7 +228,7 @@ class RecurrentNode:
                 tensors.append(tensor)
         states, view = self.states(mask)
         several = cell.kind == "gru_gates" or mask is not None
-        seen, row = recurrent.View, d * c  # of x: what all directions have of a step
+        seen, row = recurrent.SequenceView, d * c  # of x: what all directions have of a step
         along = (
             (self.steps * row, row) if self.layout else (row, b * row)
         )  # from one of the batch, one step on
@@ -244,15 +248,17 @@ class RecurrentNode:
         self.lowering.emit(Recurrent(self.node.name, tensors, states, device, self.cells, layer, between))
         return states, view, mask
 
-    def states(self, mask: TensorSpec | None) -> tuple[TensorSpec, recurrent.View]:
+    def states(self, mask: TensorSpec | None) -> tuple[TensorSpec, recurrent.SequenceView]:
         """The tensor of all states: Y itself, where it has just those."""
         parts, d, b, n = self.cells[0].parts, self.directions, self.batch, self.hidden
         y = self.node.outputs[0]
         if y is not None and y.dtype == F and mask is None and parts == 1:
             if self.layout:
-                return y, recurrent.View(-1, (b * self.steps * d * n, self.steps * d * n, 1), d * n, n)
-            return y, recurrent.View(-1, (b * n, n, 1), d * b * n, b * n)
-        view = recurrent.View(-1, (b * n, n, 1), d * parts * b * n, parts * b * n)
+                return y, recurrent.SequenceView(
+                    -1, (b * self.steps * d * n, self.steps * d * n, 1), d * n, n
+                )
+            return y, recurrent.SequenceView(-1, (b * n, n, 1), d * b * n, b * n)
+        view = recurrent.SequenceView(-1, (b * n, n, 1), d * parts * b * n, parts * b * n)
         return self.temp(self.steps, d, parts, b, n), view
 
     # -- what is asked for ---------------------------------------------------------------------
@@ -275,24 +281,26 @@ class RecurrentNode:
             emit_converted(self.node.name, emit(self.temp(*output.shape)), output, self.lowering)
 
     def sequence(
-        self, states: TensorSpec, view: recurrent.View, mask: TensorSpec | None, target: TensorSpec
+        self, states: TensorSpec, view: recurrent.SequenceView, mask: TensorSpec | None, target: TensorSpec
     ) -> TensorSpec:
         """The hidden states of all steps; zeros behind the end of a sequence."""
         t, d, b, n = shape = (self.steps, self.directions, self.batch, self.hidden)
         seen = View((view.step, view.direction, n, 1))
         out = View((d * n, n, t * d * n, 1) if self.layout else (d * b * n, b * n, n, 1))
         if mask is None:
-            return self.move([states], target, [Part(0, shape, seen, out)])
+            return self.move([states], target, [StridedCopy(0, shape, seen, out)])
         return self.each("mul", [states, mask], [seen, View((b, 0, 1, 0))], target, shape, out)
 
-    def last(self, states: TensorSpec, view: recurrent.View, part: int, target: TensorSpec) -> TensorSpec:
+    def last(
+        self, states: TensorSpec, view: recurrent.SequenceView, part: int, target: TensorSpec
+    ) -> TensorSpec:
         """A part of the state behind the last step of every direction."""
         d, b, n = self.directions, self.batch, self.hidden
         parts = []
         for i, reverse in enumerate(self.reverse):
             at = view.at(0 if reverse else self.steps - 1, i, 0, part)
             out = View((d * n, 1), i * n) if self.layout else View((n, 1), i * b * n)
-            parts.append(Part(0, (b, n), View((view.strides[1], 1), at), out))
+            parts.append(StridedCopy(0, (b, n), View((view.strides[1], 1), at), out))
         return self.move([states], target, parts)
 
 

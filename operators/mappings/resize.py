@@ -15,17 +15,17 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import numpy_names
 from onedispatch.operators.kernels.movement import carried
-from onedispatch.operators.kernels.repeat import Array, Repeat, Step
+from onedispatch.operators.kernels.repeat import Array, Repeat, ResizeStep
 from onedispatch.operators.kernels.resample import Resample
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.movement import MOVED, Copy, emit_narrow, emit_wide
-from onedispatch.operators.lowering.resize_tables import AxisMap, Filter
+from onedispatch.operators.lowering.resize_tables import AxisMap, ResampleFilter
 
 _WEIGHTED = numpy_names(FLOATS)  # of linear and cubic
 _CUT = ("int8", "uint8", "int32")  # of linear without antialias: floats, cut towards 0
 
 
-def _step(index: Array, extent: int) -> Step | None:
+def _step(index: Array, extent: int) -> ResizeStep | None:
     """The step that gives these places of an axis of ``extent`` elements, where there is one."""
     places, count = index.astype(np.int64), len(index)
     start = int(places[0])
@@ -125,16 +125,16 @@ def _axis_maps(node: NodeSpec, x: TensorSpec, output: TensorSpec) -> list[AxisMa
     return found
 
 
-def _filter(node: NodeSpec) -> Filter:
+def _filter(node: NodeSpec) -> ResampleFilter:
     mode = node.attr("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
         raise Unsupported(f"{node.op_type} with mode {mode}", "nearest, linear, cubic")
     if node.op_type == "Upsample" or node.opset < 11:
-        return Filter(mode, "asymmetric", "simple")
+        return ResampleFilter(mode, "asymmetric", "simple")
     antialias = bool(node.attr("antialias", 0))
     if antialias and mode == "nearest":
         raise Unsupported("Resize with antialias and mode nearest", "linear or cubic")
-    return Filter(
+    return ResampleFilter(
         mode,
         node.attr("coordinate_transformation_mode", "half_pixel"),
         node.attr("nearest_mode", "round_prefer_floor"),

@@ -12,9 +12,9 @@ from onedispatch.operators.declarations.dtypes import NUMBERS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
-from onedispatch.operators.kernels.movement import Move, Part, carried
+from onedispatch.operators.kernels.movement import Move, StridedCopy, carried
 from onedispatch.operators.kernels.scatter import Scatter
-from onedispatch.operators.kernels.take import Walk
+from onedispatch.operators.kernels.take import IndexedLayout
 from onedispatch.operators.lowering.convert import emit_converted
 from onedispatch.operators.lowering.movement import MOVED, Copy, emit_narrow, emit_wide
 from onedispatch.operators.lowering.position import emit_positions
@@ -89,7 +89,7 @@ def emit_placed(
     indices = _looked_at(name, indices, extent, lowering)
     sizes = {"o": 1, "a": output.row_pitch, "k": indices.size, "i": 1, "w": 1}
     strides = {"index": {"k": 1}, "updates": {"k": 1}, "out": {"a": 1}}
-    walk = Walk(sizes, strides, {"a": _largest_tile(output, lowering.device)}, extent=extent)
+    walk = IndexedLayout(sizes, strides, {"a": _largest_tile(output, lowering.device)}, extent=extent)
     lowering.emit(Scatter(name, (indices, updates), output, walk, "none", lowering.device))
 
 
@@ -119,13 +119,13 @@ def _filled_up(
     result = lowering.temp(tensor.dtype, shape)
     rest = lowering.const(np.full(1, value, tensor.dtype))
     laid = result.device_shape
-    whole = Part(0, laid, View([0] * len(laid)), View(contiguous_strides(laid)))
-    corner = Part(1, tensor.device_shape, View(tensor.strides), View(result.strides))
+    whole = StridedCopy(0, laid, View([0] * len(laid)), View(contiguous_strides(laid)))
+    corner = StridedCopy(1, tensor.device_shape, View(tensor.strides), View(result.strides))
     lowering.emit(Move(name, [rest, tensor], result, lowering.device, [whole, corner]))
     return result
 
 
-def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int, updates: TensorSpec) -> Walk:
+def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int, updates: TensorSpec) -> IndexedLayout:
     """x, indices and updates differ along ``axis`` alone."""
     row, count = carried(x)
     extent, length = x.shape[axis], indices.shape[axis]
@@ -135,7 +135,7 @@ def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int, updates: Tenso
         pitch, steps = x.row_pitch, updates.row_pitch
         own = {"o": pitch, "a": 1}
         strides = {"x": own, "out": own, "index": {"o": length, "k": 1}, "updates": {"o": steps, "k": 1}}
-        return Walk(sizes | {"a": pitch}, strides, {"a": row.per_word}, extent=extent)
+        return IndexedLayout(sizes | {"a": pitch}, strides, {"a": row.per_word}, extent=extent)
     last = inner[-1] if inner else 1
     rows, wide = prod(inner[:-1]), (x.row_pitch if inner else 1)
     each = rows * wide * count  # words or elements of one coordinate along the axis
@@ -147,7 +147,9 @@ def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int, updates: Tenso
     step = {"i": sizes["w"], "w": 1}
     own = {"o": extent * each, "a": each, **step}
     strides = {"x": own, "out": own, "index": index, "updates": {"o": length * each, "k": each, **step}}
-    return Walk(sizes, strides, {"w": max(row.per_word, count)}, wide - last if count == 1 else 0, extent)
+    return IndexedLayout(
+        sizes, strides, {"w": max(row.per_word, count)}, wide - last if count == 1 else 0, extent
+    )
 
 
 def _lies_in_a_row(name: str, tensor: TensorSpec, lowering: Lowering) -> TensorSpec:
@@ -175,11 +177,11 @@ def map_scatter_nd(node: NodeSpec, lowering: Lowering) -> None:
         updates = _lies_in_a_row(node.name, updates, lowering)
         own = {"a": 1}
         strides = {"x": own, "out": own, "index": {"k": 1}, "updates": {"k": 1}}
-        walk = Walk(sizes, strides, {"a": row.per_word}, extent=places)
+        walk = IndexedLayout(sizes, strides, {"a": row.per_word}, extent=places)
     else:
         own, step = {"a": each, "w": 1}, {"k": each, "w": 1}
         strides = {"x": own, "out": own, "index": {"k": 1}, "updates": step}
-        walk = Walk(sizes, strides, {"w": max(row.per_word, count)}, extent=places)
+        walk = IndexedLayout(sizes, strides, {"w": max(row.per_word, count)}, extent=places)
     lowering.emit(Scatter(node.name, (x, at, updates), output, walk, mode, lowering.device))
 
 
@@ -203,7 +205,7 @@ def map_tensor_scatter(node: NodeSpec, lowering: Lowering) -> None:
     sizes = {"o": x.shape[0] * beside, "a": extent, "k": length, "i": 1, "w": each}
     own, step = {"o": extent * each, "a": each, "w": 1}, {"o": length * each, "k": each, "w": 1}
     strides = {"x": own, "out": own, "index": {"o": length, "k": 1}, "updates": step}
-    walk = Walk(sizes, strides, {"w": max(row.per_word, count)}, extent=extent)
+    walk = IndexedLayout(sizes, strides, {"w": max(row.per_word, count)}, extent=extent)
     lowering.emit(Scatter(node.name, (x, at, updates), output, walk, "none", lowering.device))
 
 
@@ -261,7 +263,7 @@ def map_one_hot(node: NodeSpec, lowering: Lowering) -> None:
     lowering.emit(op)
 
 
-def _one_hot_walk(values: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> Walk:
+def _one_hot_walk(values: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> IndexedLayout:
     """The first of ``values`` everywhere; an index puts the second one at its place along ``axis``."""
     row, count = carried(output)
     extent, shape = output.shape[axis], output.shape
@@ -271,7 +273,7 @@ def _one_hot_walk(values: TensorSpec, indices: TensorSpec, axis: int, output: Te
     if not inner and count == 1:
         pitch = output.row_pitch
         strides = {"x": {}, "updates": {}, "index": {"o": 1}, "out": {"o": pitch, "a": 1}}
-        return Walk(sizes | {"a": pitch}, strides, {"a": row.per_word}, 0, extent, offsets)
+        return IndexedLayout(sizes | {"a": pitch}, strides, {"a": row.per_word}, 0, extent, offsets)
     last, rows, wide = (inner[-1] if inner else 1), prod(inner[:-1]), (output.row_pitch if inner else 1)
     each = rows * wide * count
     if count > 1:
@@ -285,4 +287,4 @@ def _one_hot_walk(values: TensorSpec, indices: TensorSpec, axis: int, output: Te
     out = {"o": extent * each, "a": each, "i": sizes["w"], "w": 1}
     strides = {"x": own, "updates": own, "index": index, "out": out}
     padding = wide - last if count == 1 else 0
-    return Walk(sizes, strides, {"w": max(row.per_word, count)}, padding, extent, offsets)
+    return IndexedLayout(sizes, strides, {"w": max(row.per_word, count)}, padding, extent, offsets)

@@ -8,7 +8,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Lowering
-from onedispatch.operators.lowering.boxes import Box, along, emit_slab
+from onedispatch.operators.lowering.boxes import BoxCopy, along, emit_slab
 from onedispatch.operators.lowering.movement import MOVED
 from onedispatch.operators.lowering.segments import emit_segments, runs
 from onedispatch.operators.lowering.shape_operands import axes_of, listed
@@ -54,7 +54,7 @@ def map_split(node: NodeSpec, lowering: Lowering) -> None:
         if output is None:
             continue
         at = [begin if d == axis else 0 for d in range(len(x.shape))]
-        box = Box(0, output.shape, along(at), along([0] * len(at)))
+        box = BoxCopy(0, output.shape, along(at), along([0] * len(at)))
         emit_slab(f"{node.name}//{i}", x, box, output, lowering)
 
 

@@ -153,20 +153,20 @@ class MemberOperator(Operator):
     def _told(self, error: Unsupported) -> Unsupported:
         if not self._nests:
             return error
-        nest, room = self._nests[0], resources(self.device)
+        nest, limits = self._nests[0], resources(self.device)
         tiles, k_tile = smallest(nest)
         sizes = {x.name: 4 * int(x.chunk_words(nest, tiles, k_tile)) for x in nest.strided}
         largest = max(sizes, key=lambda name: sizes[name])
         doubled = sum(2 * size for name, size in sizes.items() if name not in self.made)
         need = doubled + sum(sizes[name] for name in self.made) + sum(self.placement.scratch.values())
-        if need <= room.buffer_bytes:
+        if need <= limits.buffer_bytes:
             return error
         told = ", ".join(map(str, self.placement.access.get(largest, ()))) or "whole"
         others = need - sizes[largest] * (1 if largest in self.made else 2)
-        fits = max(0, (room.buffer_bytes - others) // (1 if largest in self.made else 2))
+        fits = max(0, (limits.buffer_bytes - others) // (1 if largest in self.made else 2))
         return Unsupported(
             f"operand {largest} (access {told}) needs {counted(sizes[largest], 'byte')} in every call, "
-            f"{counted(need, 'byte')} with the others (inputs twice); a core holds {room.buffer_bytes}",
+            f"{counted(need, 'byte')} with the others (inputs twice); a core holds {limits.buffer_bytes}",
             f"at most {counted(fits, 'byte')} of {largest} per call: intervals that follow an index "
             "dimension, not all of a dimension",
         )

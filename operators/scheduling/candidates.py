@@ -37,12 +37,14 @@ def smallest(nest: Nest) -> tuple[list[int], int]:
 
 def check_fits(nest: Nest, device: Device) -> None:
     """Raises ``Unsupported`` where no tile of ``nest`` fits a core of ``device``."""
-    room = resources(device)
+    limits = resources(device)
     tiles, k_tile = smallest(nest)
-    fits = room.core_holds(slot_words(nest, tiles, k_tile), beside_slots(nest, device, tiles, k_tile))
+    fits = limits.core_holds(
+        slot_words(nest, tiles, k_tile), extra_scratch_words(nest, device, tiles, k_tile)
+    )
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
         mesh = candidates(nest)  # alignment may make a larger tile take less
-        fitting(nest, device, *mesh, beside_slots(nest, device, *mesh))
+        fitting(nest, device, *mesh, extra_scratch_words(nest, device, *mesh))
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
@@ -83,12 +85,12 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
 def slot_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Slots of the leanest form, inputs doubled where others follow and the output not, and what its block
     takes before them."""
-    slots = 1 if nest.staying else 2
+    slots = 1 if nest.resident_operands else 2
     inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
     return slots * inputs + nest.out_words(tiles, k_tile) + nest.longer_block
 
 
-def beside_slots(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+def extra_scratch_words(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Words of scratch beside the slots of the leanest form, where sums lie in the slot of their results."""
     scratch = scratch_words(nest, device, tiles, k_tile)
     waiting = np.greater(sums_words(nest, device, tiles, k_tile), 0)
@@ -117,15 +119,15 @@ def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) ->
 
 
 def fitting(nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array, scratch: IntArray) -> Array:
-    """Which candidates of the mesh fit with their scratch ``beside_slots``, as flat indices.
+    """Which candidates of the mesh fit with their scratch ``extra_scratch_words``, as flat indices.
 
     Raises ``Unsupported`` where none does.
     """
     shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
-    room = resources(device)
+    limits = resources(device)
     slots = slot_words(nest, tiles, k_tile)
     cover = np.broadcast_to(covered(nest, tiles), shape).reshape(-1)
-    small = np.broadcast_to(room.core_holds(slots, scratch), shape).reshape(-1)
+    small = np.broadcast_to(limits.core_holds(slots, scratch), shape).reshape(-1)
     fits: Array = np.flatnonzero(small & (cover <= LIMITS["window_plane"]))
     if len(fits):
         return fits
@@ -134,9 +136,9 @@ def fitting(nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array, s
             f"windows that cover {counted(int(cover[0]), 'element')} of a channel, padding included",
             f"at most {LIMITS['window_plane']} in one tile",
         )
-    need, most = 4 * int(np.ravel(slots + scratch)[0]), room.buffer_bytes
+    need, most = 4 * int(np.ravel(slots + scratch)[0]), limits.buffer_bytes
     if need <= most:
-        need, most = 4 * int(np.ravel(slots)[0]), room.slot_bytes
+        need, most = 4 * int(np.ravel(slots)[0]), limits.slot_bytes
     raise Unsupported(
         f"the smallest tile needs {counted(need, 'byte')} of a core's {most} byte data memory",
         "a smaller innermost extent or window",

@@ -18,15 +18,16 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.machine import registers as reg
 
 
-def shim_command_cycles(schedule: Schedule, limit: float = inf, brings: bool = False) -> float:
+def shim_command_cycles(schedule: Schedule, limit: float = inf, loads_resident: bool = False) -> float:
     """Array cycles that the controller spends on the shim tasks of a nest.
 
     One column stands for all: a middle one, as those at the edges of a tensor have fewer regular feeds.
-    What takes more than ``limit`` is not counted to its end: infinity. ``brings``: what stays in cores too.
+    Returns infinity above ``limit``, without counting to the end. ``loads_resident``: the nest also loads
+    the operands that stay in the cores.
     """
     descriptor, task = _costs(schedule.device)
     cycles = 0.0
-    for sources, tasks in _shims(schedule, brings or not schedule.stays):
+    for sources, tasks in _shims(schedule, loads_resident or not schedule.in0_resident):
         each = 0.0
         for one in tasks:
             each += descriptor * len(one.patterns) + task

@@ -21,7 +21,7 @@ from onedispatch.operators.scheduling.schedule import Schedule
 Array = np.ndarray[Any, Any]
 
 
-Places = dict[Hashable, int]
+ConstantOffsets = dict[Hashable, int]
 """Where packed constants lie, by what they hold and how that is laid out."""
 
 
@@ -35,7 +35,7 @@ class Feeds:
         const_bytes: what those of ``packed`` take together.
     """
 
-    def __init__(self, schedule: Schedule, const_at: int = 0, places: Places | None = None) -> None:
+    def __init__(self, schedule: Schedule, const_at: int = 0, places: ConstantOffsets | None = None) -> None:
         self.schedule = schedule
         places = {} if places is None else places
         self.packed: list[tuple[str, int, int]] = []
@@ -45,7 +45,7 @@ class Feeds:
         for operand in schedule.nest.inputs:
             if not isinstance(operand, Packed):
                 continue
-            held = self._held(operand)
+            held = self._content(operand)
             if held not in places:
                 size = schedule.words(operand) * 4 * schedule.slot_count(operand)
                 self.packed.append((operand.name, at, size))
@@ -54,7 +54,7 @@ class Feeds:
             self.packed_at[operand.name] = places[held]
         self.const_bytes = at - const_at
 
-    def _held(self, operand: Packed) -> Hashable:
+    def _content(self, operand: Packed) -> Hashable:
         """What the chunks of a packed operand hold: the same for nests of an operator that share them."""
         nest = self.schedule.nest
         if operand.name == AUX:  # made from the scalars of a nest
@@ -122,7 +122,7 @@ class Feeds:
         panels = offsets.reshape(len(rows), -1, group, len(operands))[:, :, ::joined]
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
         boxes = [self._box(x) for x in operands]
-        longest = len(s.room.shim_bds[MM2S, channel])
+        longest = len(s.limits.shim_bds[MM2S, channel])
         if joined == 1:
             yield from chunk_tasks(sequence, boxes, longest)
             return
@@ -137,4 +137,4 @@ class Feeds:
         origins = s.origins_of([column] * len(rows), rows)
         offsets = np.stack([self._offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
         sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
-        return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))
+        return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.limits.shim_bds[S2MM, 0]))

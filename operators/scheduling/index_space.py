@@ -26,9 +26,10 @@ from onedispatch.operators.scheduling.members import Members
 F32 = DTYPES["f32"]
 K = -1  # names the reduction dimension in ``Access.dim``
 OUTPUT = -1  # names the output in ``Operand.tensor``; OUTPUT - 1 names the next one
+SERIALISED_NAME = "serialised"  # metadata key of a field whose name in data is another
 AUX = "aux"  # the packed operand that holds a kernel's auxiliary tensors
 
-IntArray = Any  # an int, or an integer ndarray while many tilings are judged at once
+IntArray = Any  # an int, or an integer ndarray while many tilings are evaluated at once
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Access:
     ``dim`` is an index dimension, ``K`` for the reduction, or None for the whole extent.
     ``whole``: chunks hold the whole extent along it, whatever of it a tile touches.
     ``align``: chunks begin at multiples of it (4 for bytes that lie side by side). ``a*i/den`` is
-    rounded down. What a kernel can follow is judged where a nest is declared.
+    rounded down. What a kernel can follow is checked where a nest is declared.
     """
 
     dim: int | None = None
@@ -145,7 +146,7 @@ _Extent = tuple[int | None, Any, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class PackedPart:
     """An operand inside a packed chunk: ``axes`` outermost first, as (index dimension or ``K``, 0), or
     (None, extent) for a whole extent; (``K``, extent) has all of the reduction, whatever a step takes."""
 
@@ -170,14 +171,14 @@ class Packed:
     A chunk holds ``parts`` one after the other, each from a word on. Its name says, among the nests of an
     operator, what it holds: those that are laid out alike lie in device memory once.
 
-    ``stays``: every core has one chunk of it, and keeps it for the next nest of the operator that takes the
-    same. Solutions have one tile per core where an operand stays.
+    ``core_resident``: every core holds one chunk of it and retains it for the next nest of the operator that
+    reads the same constant (weight-stationary). Solutions of such a nest have one tile per core.
     """
 
     name: str
     dims: tuple[int, ...]
-    parts: tuple[Part, ...]
-    stays: bool = False
+    parts: tuple[PackedPart, ...]
+    core_resident: bool = field(default=False, metadata={SERIALISED_NAME: "stays"})
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(self.dims)
@@ -211,9 +212,9 @@ class LoopNest:
     members: Members | None = None  # of a member kernel; nothing that a choice depends on
 
     @cached_property
-    def bound(self) -> dict[str, Operand | Part]:
+    def bound(self) -> dict[str, Operand | PackedPart]:
         """The kernel's operands that are there, by name: strided ones, and parts of packed ones."""
-        found: dict[str, Operand | Part] = {}
+        found: dict[str, Operand | PackedPart] = {}
         for x in self.inputs:
             found |= {part.name: part for part in x.parts} if isinstance(x, Packed) else {x.name: x}
         return found | {x.name: x for x in self.outputs}
@@ -223,14 +224,14 @@ class LoopNest:
         return self.kernel.reduces
 
     @cached_property
-    def staying(self) -> frozenset[str]:
-        """Operands that cores keep from nest to nest."""
-        return frozenset(x.name for x in self.inputs if isinstance(x, Packed) and x.stays)
+    def resident_operands(self) -> frozenset[str]:
+        """Names of the operands that cores retain from nest to nest."""
+        return frozenset(x.name for x in self.inputs if isinstance(x, Packed) and x.core_resident)
 
-    def stays(self, in1: frozenset[str]) -> bool:
-        """Whether in0, where all operands are but ``in1``, brings nothing but what cores keep."""
+    def in0_resident(self, in1: frozenset[str]) -> bool:
+        """Returns True if every operand of in0 (all but ``in1``) is core-resident."""
         in0 = {x.name for x in self.inputs} - in1
-        return bool(in0) and in0 <= self.staying
+        return bool(in0) and in0 <= self.resident_operands
 
     @property
     def is_empty(self) -> bool:
@@ -270,7 +271,7 @@ class LoopNest:
         said = self.scalars.get(f"fill_{output}", self.kernel.tensor(output).fill)
         return (said is not None and said == said) or any(dim.padding for dim in self.dims)
 
-    def aux_values(self) -> Iterator[tuple[Part, Any]]:
+    def aux_values(self) -> Iterator[tuple[PackedPart, Any]]:
         """The auxiliary tensors and their values, in the order in which they lie in their chunk."""
         scalars = {s.name: self.scalars.get(s.name, s.default) for s in self.kernel.scalars}
         aux = next((x for x in self.inputs if isinstance(x, Packed) and x.name == AUX), None)

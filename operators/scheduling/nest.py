@@ -12,7 +12,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.expressions import Expr, Op
-from onedispatch.operators.scheduling.index_space import AUX, LoopNest, Packed, Part
+from onedispatch.operators.scheduling.index_space import AUX, LoopNest, Packed, PackedPart
 from onedispatch.operators.scheduling.nest_rules import check_nest
 
 
@@ -31,7 +31,8 @@ class Nest(LoopNest):
             check_nest(self)
             return
         aux = tuple(
-            Part(t.name, DTYPES[t.dtypes], tuple((None, size) for size in t.shape)) for t in self.kernel.aux
+            PackedPart(t.name, DTYPES[t.dtypes], tuple((None, size) for size in t.shape))
+            for t in self.kernel.aux
         )
         if aux and all(x.name != AUX for x in self.inputs):
             object.__setattr__(self, "inputs", (*self.inputs, Packed(AUX, (), aux)))

@@ -12,12 +12,13 @@ import json
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.scheduling.exact import WORD_BITS, is_word
+from onedispatch.operators.scheduling.index_space import SERIALISED_NAME
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.signature import bounded_repr
 
@@ -30,12 +31,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, DType):
         return value.name
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {_serialised(field): plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if isinstance(value, frozenset):
         return sorted(plain(item) for item in value)
     return value
+
+
+def _serialised(field: Field[Any]) -> str:
+    """Returns the name of a field in data: the one it was first written with, so that digests stay."""
+    return str(field.metadata.get(SERIALISED_NAME, field.name))
 
 
 def digest_of(value: Any, size: int) -> str:
@@ -100,13 +106,15 @@ def _dtype(data: Any, where: str) -> DType:
 
 def _dataclass_reader(kind: Any) -> _Reader:
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in fields(kind)]
+    names = {_serialised(field): field.name for field in fields(kind)}
 
     def read_fields(data: Any, where: str) -> Any:
         if not isinstance(data, dict) or set(data) != set(names):
             given = sorted(map(str, data)) if isinstance(data, dict) else data
             raise _wrong(where, given, f"a dictionary of {', '.join(names)}")
-        return kind(**{name: _reader(hints[name])(data[name], f"{where}.{name}") for name in names})
+        return kind(
+            **{name: _reader(hints[name])(data[key], f"{where}.{key}") for key, name in names.items()}
+        )
 
     return read_fields
 
@@ -128,7 +136,7 @@ def _union_reader(kinds: tuple[Any, ...]) -> _Reader:
 
     def fits(kind: Any, data: Any) -> bool:
         if is_dataclass(kind):
-            return isinstance(data, dict) and set(data) == {field.name for field in fields(kind)}
+            return isinstance(data, dict) and set(data) == set(map(_serialised, fields(kind)))
         try:
             _reader(kind)(data, "")
         except SolutionError:

@@ -27,7 +27,7 @@ from onedispatch.operators.declarations.params import (
     port_ref,
 )
 from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part, depends
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, PackedPart, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -65,12 +65,12 @@ class Hold:
 STREAM = Hold((1,), 1, 2)  # nothing is kept: chunks pass through two slots
 
 
-def takes_both_channels(nest: Nest, mapping: Mapping, room: Resources) -> bool:
+def takes_both_channels(nest: Nest, mapping: Mapping, limits: Resources) -> bool:
     """Whether both channels of a shim may bring in0: of several operands that pass through, as published
     element-wise kernels have one for each. A product's second channel is in1's; rows of one lane take turns;
     and one operand alone follows itself chunk by chunk, in fewer tasks."""
     passing = not nest.reduces and len(nest.inputs) > 1
-    return passing and not mapping.in1 and not mapping.rowcast and room.sharers == 1
+    return passing and not mapping.in1 and not mapping.rowcast and limits.sharers == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class Schedule:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Tiles that one core visits per dimension."""
-        return tuple(-(-g // self.mapping.cores_along(d, self.room.rows)) for d, g in enumerate(self.grid))
+        return tuple(-(-g // self.mapping.cores_along(d, self.limits.rows)) for d, g in enumerate(self.grid))
 
     @cached_property
     def outer_steps(self) -> int:
@@ -114,15 +114,15 @@ class Schedule:
     @cached_property
     def active_rows(self) -> int:
         """Core rows that work; all of them when they must take a column broadcast, or turns."""
-        row, rows = self.mapping.row_dim, self.room.rows
+        row, rows = self.mapping.row_dim, self.limits.rows
         if self.mapping.in1:
             return rows
         if row is None:
             return 1
-        return rows if self.room.sharers > 1 else min(rows, self.grid[row])
+        return rows if self.limits.sharers > 1 else min(rows, self.grid[row])
 
     @property
-    def room(self) -> Resources:
+    def limits(self) -> Resources:
         return resources(self.device)
 
     def strides(self, dim: int) -> tuple[int, int, int]:
@@ -132,7 +132,7 @@ class Schedule:
         column's feed walks through memory in one direction.
         """
         m = self.mapping
-        rows = self.room.rows if dim == m.row_dim else 1
+        rows = self.limits.rows if dim == m.row_dim else 1
         cc = self.counts[dim] * rows if dim == m.col_dim else 0
         return cc, 1 if dim == m.row_dim else 0, rows
 
@@ -161,7 +161,7 @@ class Schedule:
         m = self.mapping
         outer = [(m.columns if d == m.col_dim else 1, self.counts[d]) for d in operand.dims if d != K]
         steps = self.inner_steps if K in operand.dims else 1
-        return outer, steps, self.room.rows if m.row_dim in operand.dims else 1
+        return outer, steps, self.limits.rows if m.row_dim in operand.dims else 1
 
     def slot_count(self, operand: Packed) -> int:
         """Chunk slots of a packed operand, a few of them unused where tiles do not divide."""
@@ -181,7 +181,7 @@ class Schedule:
         row: IntArray = 0
         for d, index, (columns, outer) in zip(dims, tiles, sizes, strict=True):
             if d == m.row_dim:
-                row, index = index % self.room.rows, index // self.room.rows
+                row, index = index % self.limits.rows, index // self.limits.rows
             at = at * columns * outer + index
         return (at * steps + step) * rows + row
 
@@ -195,9 +195,9 @@ class Schedule:
         return in0, in1
 
     @property
-    def stays(self) -> bool:
-        """Whether in0 brings nothing but what cores keep from nest to nest."""
-        return self.nest.stays(self.mapping.in1)
+    def in0_resident(self) -> bool:
+        """True if every operand of in0 is core-resident."""
+        return self.nest.in0_resident(self.mapping.in1)
 
     @cached_property
     def _words(self) -> dict[str, int]:
@@ -251,7 +251,7 @@ class Schedule:
     @cached_property
     def rows_served(self) -> int:
         """The most core rows that one column's in0 feed serves."""
-        rows = self.room.rows
+        rows = self.limits.rows
         return -(-rows // self.device.columns) if self.mapping.rowcast else self.active_rows
 
     def channels(self, port: int, rows: Sequence[int]) -> list[tuple[int, list[int]]]:
@@ -267,7 +267,7 @@ class Schedule:
         return self._halved(self.holds[0])
 
     def _halved(self, hold: Hold) -> bool:
-        both = takes_both_channels(self.nest, self.mapping, self.room)
+        both = takes_both_channels(self.nest, self.mapping, self.limits)
         return both and self.active_rows > 1 and hold.repeat == 1
 
     @property
@@ -324,14 +324,14 @@ class Schedule:
         for row in range(self.active_rows):
             used[row % 2] += len(out_parts)  # S2MM 2 + lane
         used[1] += self.active_rows * len(out_parts)  # MM2S 5
-        return max(used) <= min(map(len, self.room.mem_bds)) and rings <= self.room.rings
+        return max(used) <= min(map(len, self.limits.mem_bds)) and rings <= self.limits.rings
 
     def _hold(self, out_words: int, most_pieces: int) -> tuple[tuple[Hold, Hold], bool]:
         """The holds of both ports when a row's out ring takes ``out_words``, and whether that fits."""
         words = [self.port_words(p) for p in (0, 1)]
         rows = [self.rows_served, 1]
         taken = 2 * (words[0] * rows[0] + words[1]) + out_words * self.active_rows
-        free = self.room.mem_words - taken
+        free = self.limits.mem_words - taken
         all_fits = free >= 0
         holds = [STREAM, STREAM]
         for port in (1, 0):
@@ -445,7 +445,7 @@ class Schedule:
         """(slots of out, whether sums wait in it): what overlaps most of what fits."""
         inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1)) + self.nest.longer_block
         for depth in (2, 1) if self.outer_steps > 1 else (1,):
-            if self.room.core_holds(inputs + depth * self.out_words, self.scratch_words):
+            if self.limits.core_holds(inputs + depth * self.out_words, self.scratch_words):
                 return depth, False
         return 1, self.sums_wait
 
@@ -477,7 +477,7 @@ class Schedule:
     def axes(self, tensor: Tensor) -> list[Axis]:
         """How an operand's chunk lies along its declared axes; a scalar where it is broadcast."""
         operand = self.nest.bound[tensor.name]
-        along = self._part_axes(operand) if isinstance(operand, Part) else self._operand_axes(operand)
+        along = self._part_axes(operand) if isinstance(operand, PackedPart) else self._operand_axes(operand)
         whole = iter([axis for dim, axis in along if dim is None])
         found = []
         for name in tensor.axis_names:
@@ -490,7 +490,7 @@ class Schedule:
         dims = [access.dim for access in operand.access]
         return list(zip(dims, operand.axes(self.nest, self.tiles, self.k_tile), strict=True))
 
-    def _part_axes(self, part: Part) -> list[tuple[int | None, Axis]]:
+    def _part_axes(self, part: PackedPart) -> list[tuple[int | None, Axis]]:
         """A packed chunk holds exactly the tile, and whole reduction steps filled up with zeros."""
         axes = []
         extents = part.extents(self.nest, self.tiles, self.k_tile)
@@ -517,22 +517,22 @@ class Schedule:
         return (
             f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}"
             f"{' by both channels' if self.halved else ''}"
-            f"{'; which stays' if self.stays else ''}; "
-            f"{self.busy_cores} of {self.device.columns * self.room.rows} cores busy{self._idle_reason()}"
+            f"{'; core-resident' if self.in0_resident else ''}; "
+            f"{self.busy_cores} of {self.device.columns * self.limits.rows} cores busy{self._idle_reason()}"
         )
 
     @property
     def busy_cores(self) -> int:
         """Cores that have a tile of their own (others idle or redo the last tile)."""
         m = self.mapping
-        rows = min(self.room.rows, self.grid[m.row_dim]) if m.row_dim is not None else 1
+        rows = min(self.limits.rows, self.grid[m.row_dim]) if m.row_dim is not None else 1
         cols = 1
         if m.col_dim is not None:
             cols = min(m.columns, -(-self.grid[m.col_dim] // self.strides(m.col_dim)[0]))
         return rows * cols
 
     def _idle_reason(self) -> str:
-        total = self.device.columns * self.room.rows
+        total = self.device.columns * self.limits.rows
         if self.busy_cores == total:
             return ""
         tiles = prod(self.grid)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shared scheduler's choice: which tiles, which mapping to the array, which loop order.
 
-All tilings of a nest are judged at once (NumPy arrays of candidates), for every way of
+All tilings of a nest are evaluated at once (NumPy arrays of candidates), for every way of
 laying index dimensions over the columns and rows of the array, by a simple model of the
 slowest resource.
 """
@@ -17,7 +17,7 @@ from math import inf, isfinite
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import Array, candidates, one_tile
 from onedispatch.operators.scheduling.commands import shim_command_cycles
-from onedispatch.operators.scheduling.judge import FEWER_CALLS, Judge
+from onedispatch.operators.scheduling.cost_model import FEWER_CALLS, CostModel
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -36,46 +36,46 @@ def search(nest: Nest, device: Device, mesh: Mesh | None = None) -> Solution:
 
     Raises ``Unsupported`` where no tile fits a core, or none of those that do a memory tile.
     """
-    judged = shortlist(nest, device, mesh)
-    cost, _, _ = judged.best
+    found = shortlist(nest, device, mesh)
+    cost, _, _ = found.best
     if not isfinite(cost):
         raise Unsupported(
             "of no tile that fits a core do memory tiles hold two chunks of each operand for a column",
             "smaller innermost extents or windows, or a device with larger memory tiles",
         )
-    return counted_best(judged)
+    return counted_best(found)
 
 
-def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Judged:
-    """The best mappings of ``nest``, each with its best tiles, as the judge estimates them."""
+def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Shortlist:
+    """The best mappings of ``nest``, each with its best tiles, as the model estimates them."""
     tiles, k_tile = mesh or candidates(nest)
-    judge = Judge(nest, device, tiles, k_tile)
-    judged = Judged(judge, list(_mappings(nest, device)))
+    model = CostModel(nest, device, tiles, k_tile)
+    found = Shortlist(model, list(_mappings(nest, device)))
     # Other loop orders only pay where the plain one already does well.
-    for mapping in judged.leaders(ORDERED_MAPPINGS):
+    for mapping in found.top(ORDERED_MAPPINGS):
         for order in _orders(nest):
-            judged.try_order(mapping, order)
-    return judged
+            found.try_order(mapping, order)
+    return found
 
 
-def counted_best(judged: Judged) -> Solution:
+def counted_best(found: Shortlist) -> Solution:
     """Of the first of the shortlist the one that costs least when its commands are counted.
 
     Of several that cost about the same it takes the one with the fewest kernel calls: each is work for
     cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
     """
-    judge = judged.judge
-    limit = judged.best[0] * COUNTED_UP_TO
+    model = found.model
+    limit = found.best[0] * COUNTED_UP_TO
     counted: list[tuple[float, int, Solution, float]] = []
     least = inf
-    for mapping in judged.leaders(COUNTED_MAPPINGS, limit):
-        for at in judge.near(mapping, limit)[:COUNTED_EACH]:
-            schedule = Schedule(judge.nest, judge.device, judge.solution(mapping, at))
+    for mapping in found.top(COUNTED_MAPPINGS, limit):
+        for at in model.near_optimal(mapping, limit)[:COUNTED_EACH]:
+            schedule = Schedule(model.nest, model.device, model.solution(mapping, at))
             # Commands alone are no more than all: what takes longer for them is out.
             commands = shim_command_cycles(schedule, least * FEWEST_CALLS_UP_TO)
             if isfinite(commands):
-                cost = judge.counted_cost(mapping, at, commands)
-                far = RAGGED_UP_TO if judge.ragged[at] else FEWEST_CALLS_UP_TO
+                cost = model.cost_with_commands(mapping, at, commands)
+                far = RAGGED_UP_TO if model.ragged[at] else FEWEST_CALLS_UP_TO
                 counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution, far))
                 least = min(least, cost)
     close = [one for one in counted if one[0] <= least * one[3]]
@@ -83,45 +83,50 @@ def counted_best(judged: Judged) -> Solution:
     return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]
 
 
-def estimated(schedule: Schedule, brings: bool = False) -> float:
-    """Modelled cycles of a schedule, as the search compares them; ``brings``: what stays in cores too."""
-    judge = Judge(schedule.nest, schedule.device, *one_tile(schedule.tiles, schedule.k_tile))
-    return judge.counted_cost(schedule.mapping, 0, shim_command_cycles(schedule, brings=brings), brings)
+def estimated(schedule: Schedule, loads_resident: bool = False) -> float:
+    """Returns the modelled cycles of a schedule, as the search compares them.
+
+    ``loads_resident``: the nest also loads the operands that stay in the cores.
+    """
+    model = CostModel(schedule.nest, schedule.device, *one_tile(schedule.tiles, schedule.k_tile))
+    return model.cost_with_commands(
+        schedule.mapping, 0, shim_command_cycles(schedule, loads_resident=loads_resident), loads_resident
+    )
 
 
-class Judged:
+class Shortlist:
     """The best candidate of every mapping that may matter: others are left out by a bound.
 
-    A mapping and a candidate are judged only where ``Judge.bound``, which is cheap and never above the
-    cost, does not already say that others are better. What is chosen is what judging all would choose.
+    A mapping and a candidate are evaluated only where the lower bound of the cost model, which is cheap, does
+    not already rule them out. The choice is the one that evaluating all would make.
     """
 
-    def __init__(self, judge: Judge, mappings: Sequence[Mapping]) -> None:
-        self.judge = judge
+    def __init__(self, model: CostModel, mappings: Sequence[Mapping]) -> None:
+        self.model = model
         self.found: list[tuple[float, int, Mapping, int]] = []  # (cost, number, mapping, candidate)
         self.tried = len(mappings)
-        floors = sorted((judge.floor(mapping), i) for i, mapping in enumerate(mappings))
-        for floor, i in floors:
+        bounds = sorted((model.lower_bound(mapping), i) for i, mapping in enumerate(mappings))
+        for bound, i in bounds:
             limit = self._limit(ORDERED_MAPPINGS)
-            if floor > limit:
+            if bound > limit:
                 break
-            self._judge(i, mappings[i], limit)
+            self._evaluate(i, mappings[i], limit)
 
     def _limit(self, places: int) -> float:
         """The cost that a mapping must not exceed to be among the best ``places``."""
         return self.found[places - 1][0] if len(self.found) >= places else inf
 
-    def _judge(self, number: int, mapping: Mapping, limit: float) -> None:
-        cost, at = self.judge.best(mapping, limit)
+    def _evaluate(self, number: int, mapping: Mapping, limit: float) -> None:
+        cost, at = self.model.best(mapping, limit)
         if at is not None:
             insort(self.found, (cost, number, mapping, at), key=lambda found: found[:2])
 
-    def leaders(self, places: int, limit: float = inf) -> list[Mapping]:
+    def top(self, places: int, limit: float = inf) -> list[Mapping]:
         """The best mappings, best first, up to a cost of ``limit``."""
         return [mapping for cost, _, mapping, _ in self.found[:places] if cost <= limit]
 
     def try_order(self, mapping: Mapping, order: tuple[int, ...]) -> None:
-        self._judge(self.tried, replace(mapping, order=order), self._limit(1))
+        self._evaluate(self.tried, replace(mapping, order=order), self._limit(1))
         self.tried += 1
 
     @property

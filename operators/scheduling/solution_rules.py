@@ -7,7 +7,7 @@ Raised errors say which part of the solution it is, what was given, and what wou
 from __future__ import annotations
 
 from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
-from onedispatch.operators.scheduling.candidates import beside_slots, covered, slot_words
+from onedispatch.operators.scheduling.candidates import covered, extra_scratch_words, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
@@ -22,7 +22,7 @@ def check_solution(schedule: Schedule) -> None:
         raise _error(schedule, "kernel", solution.kernel, nest.kernel.name)
     _check_tiles(schedule)
     _check_axes(schedule)
-    _check_staying(schedule)
+    _check_resident(schedule)
     _check_ports(schedule)
     _check_memory(schedule)
 
@@ -56,10 +56,10 @@ def _check_tile(schedule: Schedule, dim: Dim, tile: int) -> None:
         raise _error(schedule, f"tile of {dim.name}", tile, accepted)
 
 
-def _check_staying(schedule: Schedule) -> None:
-    tiles, staying = schedule.outer_steps, sorted(schedule.nest.staying)
-    if staying and tiles != 1:
-        accepted = f"one: cores keep {', '.join(staying)} for the nest that follows"
+def _check_resident(schedule: Schedule) -> None:
+    tiles, resident = schedule.outer_steps, sorted(schedule.nest.resident_operands)
+    if resident and tiles != 1:
+        accepted = f"one: cores keep {', '.join(resident)} for the nest that follows"
         raise _error(schedule, "tiles of a core", tiles, accepted)
 
 
@@ -99,18 +99,18 @@ def _check_ports(schedule: Schedule) -> None:
 
 
 def _check_memory(schedule: Schedule) -> None:
-    nest, tiles, room = schedule.nest, schedule.tiles, schedule.room
+    nest, tiles, limits = schedule.nest, schedule.tiles, schedule.limits
     slots = int(slot_words(nest, tiles, schedule.k_tile))
-    scratch = int(beside_slots(nest, schedule.device, tiles, schedule.k_tile))
-    if not room.core_holds(slots, scratch):
+    scratch = int(extra_scratch_words(nest, schedule.device, tiles, schedule.k_tile))
+    if not limits.core_holds(slots, scratch):
         raise _error(
             schedule,
             f"tiles {tiles}, k tile {schedule.k_tile}",
             f"{counted(4 * slots, 'byte')} of slots, {4 * scratch} of scratch beside them",
-            f"{room.buffer_bytes}, slots {room.slot_bytes}",
+            f"{limits.buffer_bytes}, slots {limits.slot_bytes}",
         )
     if not schedule.rings_fit:
-        accepted = f"{counted(room.mem_words * 4, 'byte')} of a memory tile for all rows"
+        accepted = f"{counted(limits.mem_words * 4, 'byte')} of a memory tile for all rows"
         raise _error(schedule, f"tiles {tiles}, k tile {schedule.k_tile}", "rings beyond that", accepted)
     cover, most = int(covered(nest, tiles)), LIMITS["window_plane"]
     if cover > most:

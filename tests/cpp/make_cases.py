@@ -48,7 +48,7 @@ from onedispatch.operators.declarations.functions import REDUCTIONS
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Move, Part
+from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 from tests.ops.case import EXACT, SUMS, Array, Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE
@@ -323,7 +323,7 @@ def only_operator(case: Case) -> Operator:
     if not lowering.ops:
         ((output, source, offset),) = lowering.aliases
         count, at = (n // output.dtype.itemsize for n in (output.device_bytes, offset))
-        part = Part(0, (count,), View((1,), at), View((1,)))
+        part = StridedCopy(0, (count,), View((1,), at), View((1,)))
         return Move("copy", [source], output, lowering.device, [part])
     ((_, op),) = lowering.ops
     return op

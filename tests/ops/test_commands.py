@@ -51,7 +51,7 @@ def test_as_many_are_counted_as_are_emitted(number: int) -> None:
             descriptors, tasks = _emitted(schedule)
             cycles = descriptors * (written + other) + tasks * (constant("controller.write_cycles") + other)
             expected = schedule.mapping.columns * scale * cycles
-            counted = shim_command_cycles(schedule, brings=True)
+            counted = shim_command_cycles(schedule, loads_resident=True)
             assert counted == pytest.approx(expected), schedule.explain()
 
 
@@ -68,9 +68,9 @@ class _Estimated:
     """A selector that goes by the estimate alone."""
 
     def select(self, problem: Problem, device: Device) -> Solution:
-        judged = shortlist(problem.nest, device)
-        _, mapping, at = judged.best
-        return judged.judge.solution(mapping, at)
+        found = shortlist(problem.nest, device)
+        _, mapping, at = found.best
+        return found.model.solution(mapping, at)
 
 
 def test_counting_finds_what_the_estimate_does_not_see() -> None:

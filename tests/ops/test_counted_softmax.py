@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from onedispatch.operators.kernels.qlinear_softmax import SoftmaxOfBytes
-from onedispatch.operators.kernels.quant_params import Scale
+from onedispatch.operators.kernels.quant_params import QuantParams
 from onedispatch.transactions import Device
 from tests.ops.test_counted_work import DEVICES, cycles, tensor
 
@@ -14,7 +14,9 @@ from tests.ops.test_counted_work import DEVICES, cycles, tensor
 def softmax_of_bytes(device: Device, *shape: int) -> float:
     x, y = (tensor(name, shape, np.uint8) for name in "xy")
     powers = tensor("powers", (256,))
-    return cycles(SoftmaxOfBytes("s", [x, powers], y, device, (1, 2), Scale(np.float32(1 / 256), 0)), device)
+    return cycles(
+        SoftmaxOfBytes("s", [x, powers], y, device, (1, 2), QuantParams(np.float32(1 / 256), 0)), device
+    )
 
 
 @DEVICES

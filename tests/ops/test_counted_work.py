@@ -16,13 +16,13 @@ from onedispatch.operators.declarations.kernel import FunctionTable
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.combine import Combine
 from onedispatch.operators.kernels.conv import Conv
-from onedispatch.operators.kernels.conv_integer import IntegerConv, Meaning
+from onedispatch.operators.kernels.conv_integer import IntegerConv, RequantParams
 from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise, View
 from onedispatch.operators.kernels.matmul import MatMul
 from onedispatch.operators.kernels.matmul_nbits import MatMulNBits
 from onedispatch.operators.kernels.pool import Pool
-from onedispatch.operators.kernels.quant_params import Scale
-from onedispatch.operators.kernels.quantise import Along, Dequantise, Quantise
+from onedispatch.operators.kernels.quant_params import QuantParams
+from onedispatch.operators.kernels.quantise import Dequantise, Quantise, ScaleAxis
 from onedispatch.operators.kernels.reduce import Reduce
 from onedispatch.operators.kernels.softmax import Softmax
 from onedispatch.operators.kernels.table import Table
@@ -407,7 +407,7 @@ def integer_conv(
     weights = TensorSpec("w", np.dtype(np.int8), plain.weights.shape, np.ones(plain.weights.shape, np.int8))
     y = tensor("y", plain.output.shape, out)
     given = plain.x, weights, None, y, plain.window, groups, device
-    return cycles(IntegerConv("c", *given, Meaning(**meaning)), device)
+    return cycles(IntegerConv("c", *given, RequantParams(**meaning)), device)
 
 
 def constant(dtype: Any, *values: float) -> TensorSpec:
@@ -476,8 +476,8 @@ def test_quantisation_costs_a_division_and_its_way_back_a_product(device: Device
 
     def both(*zeros: TensorSpec) -> tuple[float, float]:
         return (
-            cycles(Quantise("q", [x, scale, *zeros], q, device, Along()), device),
-            cycles(Dequantise("d", [q, scale, *zeros], x, device, Along()), device),
+            cycles(Quantise("q", [x, scale, *zeros], q, device, ScaleAxis()), device),
+            cycles(Dequantise("d", [q, scale, *zeros], x, device, ScaleAxis()), device),
         )
 
     # One run: a division, made an integer, made narrow; back: made wide, made a float, a product.
@@ -504,7 +504,7 @@ def test_a_table_is_laid_out_four_times_and_looked_up_four_times_in_a_cycle(devi
 def test_quantised_sums_cost_two_products_and_quantised_products_one(device: Device) -> None:
     a, b, y = (tensor(name, (16, 64), np.int8) for name in "aby")
     words, narrow = (16 * 64 // int(device.constant(f"kernel.{name}_lanes")) for name in ("f32", "i8"))
-    scales = [Scale(np.float32(1), 0)] * 3
+    scales = [QuantParams(np.float32(1), 0)] * 3
     # Both are made words; made floats, multiplied and added each; made integers and narrow.
     total = cycles(Combine("c", False, [a, b], scales, y, device), device)
     assert total == 100 + 10 + 2 * narrow + words * (2 * (2 + 19 + 1) + 2 + 1)

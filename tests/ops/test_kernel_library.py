@@ -252,7 +252,7 @@ def test_slots_leave_what_descriptors_do_not_reach_to_scratch(library: Path) -> 
     (schedule,) = op.schedules
     slots = sum(schedule.port_words(p) * schedule.port_depth(p) for p in (0, 1))
     slots += schedule.out_words * schedule.out_depth + schedule.nest.longer_block
-    assert 4 * slots <= schedule.room.slot_bytes < 65536
+    assert 4 * slots <= schedule.limits.slot_bytes < 65536
     _core.load_kernel_library(str(library))
     executed(op, inputs_of(op))
 

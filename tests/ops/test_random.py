@@ -53,10 +53,10 @@ def check_schedule(schedule: Schedule) -> None:
                 visited[tuple(slice(o, o + t) for o, t in zip(origin, s.tiles, strict=True))] = True
                 assert all(0 <= o <= d.extent - t for o, d, t in zip(origin, dims, s.tiles, strict=True))
     assert visited.all()
-    assert s.active_rows <= s.room.rows and s.mapping.columns <= s.device.columns
+    assert s.active_rows <= s.limits.rows and s.mapping.columns <= s.device.columns
     assert 1 <= s.busy_cores <= s.active_rows * s.mapping.columns
     core = sum(s.port_words(p) * s.port_depth(p) for p in (0, 1)) + s.out_words * s.out_depth
     beside = s.scratch_words - s.out_words * s.sums_in_slot
-    assert s.room.core_holds(core + s.nest.longer_block, beside)
-    rings = s.room.rows * (s.port_words(0) + s.out_words) + s.port_words(1)
-    assert rings * 2 <= s.room.mem_words
+    assert s.limits.core_holds(core + s.nest.longer_block, beside)
+    rings = s.limits.rows * (s.port_words(0) + s.out_words) + s.port_words(1)
+    assert rings * 2 <= s.limits.mem_words

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch.dispatch.tools.checking import check_model
-from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand, Packed, Part
+from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand, Packed, PackedPart
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.operators.scheduling.solution import Solution
@@ -72,10 +72,10 @@ def run(model: onnx.ModelProto, **options: Any) -> tuple[Any, Array]:
     return session.last_run, results[0]
 
 
-def stays(told: Any) -> bool:
+def is_resident(told: Any) -> bool:
     (op,) = [op for op in told.ops if op.op_type == "recurrent"]
     assert len(set(op.schedule)) == 1
-    return "which stays" in op.schedule[0]
+    return "core-resident" in op.schedule[0]
 
 
 @pytest.mark.parametrize("device", ["npu1", "npu2", "npu2_2col"])
@@ -85,7 +85,7 @@ def test_results_are_those_of_onnxruntime(op_type: str, direction: str, device: 
     attributes = {"linear_before_reset": 1} if op_type == "GRU" else {}
     model = layer(op_type, direction=direction, **attributes)
     told, _ = run(model, device=device)
-    assert stays(told)
+    assert is_resident(told)
     assert check_model(od.compile(model, device=device)) == []
 
 
@@ -93,7 +93,7 @@ def test_results_are_those_of_onnxruntime(op_type: str, direction: str, device: 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_other_extents(hidden: int, batch: int) -> None:
     told, _ = run(layer(hidden=hidden, batch=batch, steps=4), device="npu2")
-    assert stays(told) or hidden == 7
+    assert is_resident(told) or hidden == 7
 
 
 def test_weights_are_fetched_once() -> None:
@@ -126,7 +126,7 @@ COMES_AGAIN: dict[str, Callable[[], onnx.ModelProto]] = {
 @pytest.mark.parametrize("name", COMES_AGAIN)
 def test_it_comes_again(name: str) -> None:
     told, _ = run(COMES_AGAIN[name](), device="npu2")
-    assert "which stays" not in str([op.schedule for op in told.ops])
+    assert "core-resident" not in str([op.schedule for op in told.ops])
 
 
 @pytest.mark.parametrize(("kilobytes", "op_type", "hidden"), [(256, "LSTM", 256), (128, "RNN", 300)], ids=str)
@@ -155,7 +155,7 @@ def test_layers_after_each_other_have_weights_of_their_own() -> None:
         [*first.graph.initializer, *renamed.graph.initializer, *constants],
     )
     told, _ = run(helper.make_model(graph, opset_imports=first.opset_import, ir_version=9), device="npu2")
-    assert [("which stays" in op.schedule[0]) for op in told.ops if op.op_type == "recurrent"] == [True] * 2
+    assert [("core-resident" in op.schedule[0]) for op in told.ops if op.op_type == "recurrent"] == [True] * 2
 
 
 class Changed:
@@ -203,5 +203,5 @@ def test_whole_accesses_depend_on_nothing() -> None:
     x = Operand("x", 0, F32, (3, 10), (10, 1), (Access(0), Access(1, whole=True)))
     assert x.depends_on() == {0}
     assert Access(1, whole=True).chunk(10, 4, 10) == 10
-    assert Packed("r", (1,), (Part("r", F32, ((K, 10), (1, 0))),)).depends_on() == {1}
+    assert Packed("r", (1,), (PackedPart("r", F32, ((K, 10), (1, 0))),)).depends_on() == {1}
     assert Dim("n", 10).padding == 0

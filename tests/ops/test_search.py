@@ -9,7 +9,7 @@ import numpy as np
 
 from onedispatch.operators.scheduling import search
 from onedispatch.operators.scheduling.candidates import candidates
-from onedispatch.operators.scheduling.judge import Judge
+from onedispatch.operators.scheduling.cost_model import CostModel
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions import Device, find_device
@@ -23,15 +23,15 @@ MOST_CANDIDATES = 20_000  # of a nest that is judged in full here
 EVERY = 4  # of the other cases of an operator, type and device one in so many; `make nightly` judges all
 
 
-def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[float, Mapping, int]:
+def _exhaustive(nest: Nest, device: Device, model: CostModel) -> tuple[float, Mapping, int]:
     """The first of the shortlist when all is judged for every mapping, each bound checked on the way."""
-    everything = np.arange(len(judge.k_tile))
+    everything = np.arange(len(model.k_tile))
     judged = []
 
     def judge_all(mapping: Mapping) -> None:
-        cost = judge.cost(mapping, everything)
-        assert (judge._bound(mapping) <= cost).all()
-        assert judge.floor(mapping) <= cost.min()
+        cost = model.cost(mapping, everything)
+        assert (model._bound(mapping) <= cost).all()
+        assert model.lower_bound(mapping) <= cost.min()
         judged.append((float(cost.min()), mapping, int(np.argmin(cost))))
 
     for mapping in search._mappings(nest, device):
@@ -54,6 +54,6 @@ def test_what_is_left_out_would_not_be_chosen(one: tuple[Case, str]) -> None:
     case, device = one[0], find_device(one[1])
     for _, op in lower(case).ops:
         for nest in op._nests:
-            judge = Judge(nest, device, *candidates(nest))
-            if len(judge.k_tile) <= MOST_CANDIDATES:
-                assert search.shortlist(nest, device).best == _exhaustive(nest, device, judge)
+            model = CostModel(nest, device, *candidates(nest))
+            if len(model.k_tile) <= MOST_CANDIDATES:
+                assert search.shortlist(nest, device).best == _exhaustive(nest, device, model)

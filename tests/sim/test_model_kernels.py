@@ -168,7 +168,7 @@ def test_a_layer_whose_weights_stay_in_cores(device: str, steps: int, batch: int
     x, w, r = (value(rng.integers(-2, 3, shape), "float32", i > 0) for i, shape in enumerate(shapes))
     node = case("RNN", x, w, r, hidden_size=hidden, activations=["Relu"], device=device)
     operator = next(op for _, op in lower(node).ops if op.kind == "recurrent")
-    assert any(schedule.stays for schedule in operator.schedules)
+    assert any(schedule.in0_resident for schedule in operator.schedules)
     arrays = [whole(rng, *t.shape) % 3 if t.value is None else t.value for t in operator.inputs]
     check(operator, arrays)
 

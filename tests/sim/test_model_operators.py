@@ -18,7 +18,7 @@ from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.elementwise import Eltwise, View
 from onedispatch.operators.kernels.matmul import MatMul
-from onedispatch.operators.kernels.movement import Move, Part
+from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import ArgKind, Device, find_device
@@ -132,7 +132,9 @@ def transposed(
     """Bytes of rows that end inside words become other such rows."""
     m, n = choose.randint(1, 13), choose.randint(1, 13)
     x, output = spec("x", m, n, dtype=np.int8), spec("out", n, m, dtype=np.int8)
-    part = Part(0, output.device_shape, View(x.strides[::-1]), View(output.strides), output.row_pitch - m)
+    part = StridedCopy(
+        0, output.device_shape, View(x.strides[::-1]), View(output.strides), output.row_pitch - m
+    )
     return Move("op", [x], output, device, [part]), [whole(rng, m, n, dtype=np.int8)]
 
 

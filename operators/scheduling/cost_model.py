@@ -3,7 +3,7 @@
 
 The estimates rank schedules; what the simulator charges is what is reported. Candidates are points of a
 mesh of tile sizes (``np.ix_``); every mapping to the array has a cheap bound from below, so that only those
-are judged in full that may be the best.
+are evaluated in full that may be the best.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
-from onedispatch.operators.scheduling.candidates import beside_slots, fitting
+from onedispatch.operators.scheduling.candidates import extra_scratch_words, fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
@@ -40,11 +40,11 @@ TASK_CYCLES = 600
 MANY_STEPS = 16384
 OTHERS_WEIGHT = 0.1
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
-FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
+FIRST_EVALUATED, MANY_CANDIDATES = 64, 1024  # candidates of one mapping
 FEWER_CALLS = 0.7  # makes a candidate another choice
 
 
-class Judge:
+class CostModel:
     """Modelled cycles of the candidate tilings of a nest, for one mapping after the other.
 
     Quantities of a candidate that no mapping changes are computed once, over the axes of the mesh where
@@ -52,8 +52,8 @@ class Judge:
     """
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
-        self.nest, self.device, self.room = nest, device, resources(device)
-        fits = fitting(nest, device, tiles, k_tile, beside_slots(nest, device, tiles, k_tile))
+        self.nest, self.device, self.limits = nest, device, resources(device)
+        fits = fitting(nest, device, tiles, k_tile, extra_scratch_words(nest, device, tiles, k_tile))
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:
@@ -101,12 +101,12 @@ class Judge:
     def best(self, mapping: Mapping, limit: float) -> tuple[float, int | None]:
         """The least cost of ``mapping`` and the first candidate that has it.
 
-        Candidates that cost more than ``limit`` for sure are not judged; None where none is left.
+        Candidates that cost more than ``limit`` for sure are not evaluated; None where none is left.
         """
         bound = self._bound(mapping)
         kept = np.flatnonzero(bound <= limit)
-        if len(kept) > MANY_JUDGED:  # the most promising ones give the others a limit
-            few = kept[np.argpartition(bound[kept], FIRST_JUDGED)[:FIRST_JUDGED]]
+        if len(kept) > MANY_CANDIDATES:  # the most promising ones give the others a limit
+            few = kept[np.argpartition(bound[kept], FIRST_EVALUATED)[:FIRST_EVALUATED]]
             kept = kept[bound[kept] <= self.cost(mapping, few).min()]
         if not len(kept):
             return limit, None
@@ -114,7 +114,7 @@ class Judge:
         at = int(np.argmin(cost))
         return float(cost[at]), int(kept[at])
 
-    def near(self, mapping: Mapping, limit: float) -> list[int]:
+    def near_optimal(self, mapping: Mapping, limit: float) -> list[int]:
         """The cheapest candidate of ``mapping``, and others up to ``limit`` with ever fewer calls."""
         kept = np.flatnonzero(self._bound(mapping) <= limit)
         cost = self.cost(mapping, kept)
@@ -133,7 +133,7 @@ class Judge:
         """Kernel calls of a core, for the candidates ``at``."""
         calls = self.inner[at]
         for d in range(len(self.nest.dims)):
-            calls = calls * self._count(d, mapping.cores_along(d, self.room.rows))[at]
+            calls = calls * self._count(d, mapping.cores_along(d, self.limits.rows))[at]
         return calls
 
     def solution(self, mapping: Mapping, at: int) -> Solution:
@@ -143,7 +143,7 @@ class Judge:
 
     # -- bounds ----------------------------------------------------------------------------
 
-    def floor(self, mapping: Mapping) -> float:
+    def lower_bound(self, mapping: Mapping) -> float:
         """What no candidate of ``mapping`` can cost less than."""
         return float(self._bound(mapping).min())
 
@@ -158,11 +158,11 @@ class Judge:
         if bound is None:
             bound = self._per_tile(self._rows(mapping), mapping.columns)
             for d in range(len(self.nest.dims)):
-                bound = bound * self._count(d, mapping.cores_along(d, self.room.rows))
+                bound = bound * self._count(d, mapping.cores_along(d, self.limits.rows))
             bound = bound + mapping.columns * self._setup(mapping)
             for port in (0, 1):
                 names = frozenset(x.name for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1))
-                if names and not (port == 0 and self.nest.stays(mapping.in1)):
+                if names and not (port == 0 and self.nest.in0_resident(mapping.in1)):
                     bound += self._fetches_bound(names) * self._copies(port, names, mapping)
             self._bounds[unordered] = bound
         return bound
@@ -170,7 +170,7 @@ class Judge:
     def _per_tile(self, rows: int, columns: int) -> Array:
         found = self._rates.get((rows, columns))
         if found is None:
-            idle = 1 - rows * columns / (self.device.columns * self.room.rows)
+            idle = 1 - rows * columns / (self.device.columns * self.limits.rows)
             moved = self.out * rows * (1 + columns * self.out_factor * self.cycles_per_word) + self.streamed
             tasks = columns * TASK_CYCLES * rows / 8
             found = self.cycles * (1 + IDLE_WEIGHT * idle) + OTHERS_WEIGHT * moved + tasks
@@ -207,10 +207,10 @@ class Judge:
         return found
 
     def _rows(self, mapping: Mapping) -> int:
-        return 1 if mapping.row_dim is None else self.room.rows
+        return 1 if mapping.row_dim is None else self.limits.rows
 
     def _idle(self, mapping: Mapping) -> float:
-        return 1.0 - mapping.columns * self._rows(mapping) / (self.device.columns * self.room.rows)
+        return 1.0 - mapping.columns * self._rows(mapping) / (self.device.columns * self.limits.rows)
 
     def _setup(self, mapping: Mapping) -> int:
         return COLUMN_SETUP_CYCLES + self._rows(mapping) * CORE_SETUP_CYCLES
@@ -227,41 +227,45 @@ class Judge:
         cost: Array = slowest + contention + idle + load.beside + self._commands(mapping, load, at)
         return np.where(load.fits, cost, np.inf)
 
-    def counted_cost(self, mapping: Mapping, at: int, command_cycles: float, brings: bool = False) -> float:
+    def cost_with_commands(
+        self, mapping: Mapping, at: int, command_cycles: float, loads_resident: bool = False
+    ) -> float:
         """Modelled cycles of one candidate whose shim tasks take the controller ``command_cycles``.
 
-        ``brings``: of the first of several nests, which brings what stays in cores.
+        ``loads_resident``: the nest is the first of several and loads the operands that stay in the cores.
         """
-        load = self._load(mapping, np.array([at]), brings)
+        load = self._load(mapping, np.array([at]), loads_resident)
         resources = [*(float(cycles[0]) for cycles in load.resources), command_cycles]
         slowest = max(resources)
         contention = OTHERS_WEIGHT * (sum(resources) - slowest)
         return slowest + contention + float(load.beside[0]) + mapping.columns * self._setup(mapping)
 
-    def _load(self, mapping: Mapping, at: Array, brings: bool = False) -> _Load:
-        """``brings``: what stays in cores too."""
+    def _load(self, mapping: Mapping, at: Array, loads_resident: bool = False) -> _Load:
+        """Returns the load of the candidates ``at``; ``loads_resident``: resident operands included."""
         nest, out = self.nest, self.out[at]
         rows = self._rows(mapping)
-        counts = [self._count(d, mapping.cores_along(d, self.room.rows))[at] for d in range(len(nest.dims))]
+        counts = [self._count(d, mapping.cores_along(d, self.limits.rows))[at] for d in range(len(nest.dims))]
         outer = np.ones_like(out)
         for count in counts:
             outer = outer * count
-        served = -(-self.room.rows // self.device.columns) if mapping.rowcast else rows
+        served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
-        fits = _hold(self.room, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
-        if not brings and nest.stays(mapping.in1):  # what memory tiles had room for came with an earlier nest
+        fits = _hold(self.limits, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
+        if not loads_resident and nest.in0_resident(
+            mapping.in1
+        ):  # what memory tiles had room for came with an earlier nest
             ports[0] = _Port(np.zeros_like(outer))
         if mapping.col_dim is not None:
             along = counts[mapping.col_dim] * (rows if mapping.row_dim == mapping.col_dim else 1)
             fits = fits & (along <= MAX_PER_COLUMN)
-        if nest.staying:
+        if nest.resident_operands:
             fits = fits & (outer == 1)
         drain = outer * out * rows
-        sources = self.room.rows if mapping.rowcast else rows * mapping.columns
+        sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
             ports[1].taken * ports[1].fetched + drain * self.out_factor[at]
         )
-        both = takes_both_channels(nest, mapping, self.room)
+        both = takes_both_channels(nest, mapping, self.limits)
         second = np.where(ports[0].taken == ports[0].chunks, served // 2, 0) if both else 0 * outer
         resources = [
             outer * self.cycles[at],
@@ -278,7 +282,7 @@ class Judge:
         return _Load(resources, stalls + fill, fits, ports, served, outer * rows)
 
     def _channel(self, port: _Port, rows: IntArray) -> Array:
-        """Cycles in which a shim's channel brings a port's chunks for so many core rows."""
+        """Returns the cycles that a shim channel takes to feed a port's chunks to ``rows`` core rows."""
         words = port.taken * port.words * rows * self.shim_cycles
         cycles: Array = words + port.turns(rows) * self.descriptor_cycles
         return cycles
@@ -290,7 +294,7 @@ class Judge:
         """
         out, scratch = self.out[at], self.scratch[at]
         one, two = (
-            self.room.core_holds(2 * inputs + depth * out + self.nest.longer_block, scratch)
+            self.limits.core_holds(2 * inputs + depth * out + self.nest.longer_block, scratch)
             for depth in (1, 2)
         )
         before_last = self.cycles[at] * (1 - 1 / self.inner[at])
@@ -372,9 +376,9 @@ class _Port:
         return np.maximum(self.taken / (1 if rows > 1 else MAX_ITERATION), alone) * self.operands
 
 
-def _hold(room: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:
+def _hold(limits: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:
     """What memory tiles can keep, as ``Schedule.holds`` will decide: sets ``taken``; whether rings fit."""
-    free = room.mem_words - 2 * (ports[0].words * rows[0] + ports[1].words) - out_words
+    free = limits.mem_words - 2 * (ports[0].words * rows[0] + ports[1].words) - out_words
     rings_fit: Array = free >= 0
     for number in (1, 0):
         port = ports[number]
