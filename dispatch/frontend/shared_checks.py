@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.facts import Facts, NodeCheck, Shape
+from onedispatch.dispatch.frontend.graph import type_name_of
+from onedispatch.dispatch.frontend.schemas import onnx_schema
 from onedispatch.transactions.base.text import span
 
 
@@ -14,6 +16,17 @@ def listed(facts: Facts, name: str, index: int) -> list[int] | None:
         return [int(v) for v in value.reshape(-1)]
     given = facts.attr(name)
     return None if given is None else [int(v) for v in given]
+
+
+def types_of_version(facts: Facts) -> None:
+    """The first input has a type of the node's version, where inference is that of a newer one."""
+    dtype, schema = facts.dtype(0), onnx_schema(facts.node.op_type, "", facts.opset)
+    if dtype is None or schema is None:
+        return
+    accepted = sorted(schema.inputs[0].types)
+    if type_name_of(dtype) not in accepted:
+        version = f"in operator set {schema.since_version}"
+        facts.refuse(facts.input_name(0), type_name_of(dtype), f"{version} {', '.join(accepted)}")
 
 
 def axis_in_range(default: int, *, end: bool = False, no_scalars: int | None = None) -> NodeCheck:

@@ -203,6 +203,13 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("SpaceToDepth", (f(1, 4, 2, 3),), {"blocksize": 2}, r"\[2, 3\]"),
     ("SpaceToDepth", (f(4, 2, 3),), {"blocksize": 2}, "rank 4"),
     ("Trilu", (f(3),), {}, "rank 2 or more"),
+    ("Expand", (f(3), np.array(3)), {}, "a list, rank 1"),
+    (
+        "MaxPool",
+        (np.ones((1, 1, 5), np.uint8),),
+        {"kernel_shape": [2], "strides": [2], "ceil_mode": 1, "opset": 10},
+        "in operator set 10 ",
+    ),
     ("EyeLike", (f(3),), {}, "a matrix|rank"),
     ("ConstantOfShape", (ints(3, -1),), {"opset": 9}, "0 or more"),
     ("Range", tuple(np.array(n, np.float32) for n in (0, 3, 0)), {}, "step other than 0"),
