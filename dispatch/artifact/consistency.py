@@ -17,7 +17,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, Slot, executable_key
 from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
-from onedispatch.dispatch.plugins.engine import carry
+from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine.device import Device
 
@@ -129,7 +129,7 @@ def _check_program(where: str, step: DeviceStep, device: Device) -> None:
     blocks = len(step.params)  # more than there are
     if step.reloads:  # which of them come before is not said; the first does, unless a reload does
         blocks = min(step.reloads[0].before, 1)
-    carry()
+    register_kernels()
     try:
         core.check_image(image, step.params, blocks)
     except ValueError as error:

@@ -76,7 +76,7 @@ def check_file(
 
 def _kernels_of(path: Path, wanted: str) -> list[Offered]:
     discovery.load([str(path)], "kernel check")
-    engine.carry()
+    engine.register_kernels()
     found = [
         one for one in catalog.kernels() if str(path) in (one.origin, str(one.functions.get("library", "")))
     ]

@@ -59,7 +59,7 @@ def check_run(
         raise InputError("check", "a compiled model without its source", "an ONNX model, or its path")
     nodes = custom_nodes(graph)
     quantised = sources(graph)
-    engine.carry()
+    engine.register_kernels()
 
     def work(reporter: Reporter) -> None:
         reporter.case(RUN, "")

@@ -11,7 +11,7 @@ import typer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.devices import devices as all_devices
-from onedispatch.operators.declarations.registry import Mapping, all_mappings
+from onedispatch.operators.declarations.registry import OpMapping, all_mappings
 from onedispatch.operators.plugin.catalog import spelled
 from onedispatch.transactions.base.text import counted
 
@@ -38,7 +38,7 @@ def ops(
     out.table(counted(len(rows), "operator"), columns, cells)
 
 
-def _cells(mapping: Mapping) -> tuple[str, ...]:
+def _cells(mapping: OpMapping) -> tuple[str, ...]:
     return spelled(mapping), ", ".join(mapping.dtypes), mapping.notes
 
 

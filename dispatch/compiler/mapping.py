@@ -199,7 +199,7 @@ def _check_alias(alias: Alias) -> None:
 
 def _check_ends(
     node: NodeSpec,
-    mapping: registry.Mapping,
+    mapping: registry.OpMapping,
     ops: Sequence[Operator],
     aliases: Sequence[Alias],
 ) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from onedispatch.dispatch.frontend.graph import type_name_of
 from onedispatch.dispatch.frontend.schemas import schema_of
-from onedispatch.operators.declarations.registry import Inferred, Mapping
+from onedispatch.operators.declarations.registry import Inferred, OpMapping
 from onedispatch.operators.declarations.tensor import NodeSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
 from onedispatch.operators.plugin.watchdog import asked
@@ -68,7 +68,7 @@ class Attributes(dict[str, Any]):
         return dict.copy(self._whole())
 
 
-def call(mapping: Mapping, spec: NodeSpec, lowering: Lowering) -> None:
+def call(mapping: OpMapping, spec: NodeSpec, lowering: Lowering) -> None:
     """Calls the mapping function of a plug-in for a node.
 
     Raises:
@@ -99,7 +99,7 @@ def _named(function: Any, about: str) -> Iterator[None]:
         raise OperatorError(where, error.given, error.accepted, remedy) from error
 
 
-def _check_attributes(mapping: Mapping, spec: NodeSpec, read: Attributes) -> None:
+def _check_attributes(mapping: OpMapping, spec: NodeSpec, read: Attributes) -> None:
     """Raises ``ModelError`` for attributes that neither the functions read nor a schema has."""
     unknown = [name for name in dict.__iter__(read) if name not in read.read]
     if not unknown:
@@ -119,7 +119,7 @@ def _check_attributes(mapping: Mapping, spec: NodeSpec, read: Attributes) -> Non
         )
 
 
-def inferred(mapping: Mapping, spec: NodeSpec) -> Inferred:
+def inferred(mapping: OpMapping, spec: NodeSpec) -> Inferred:
     """The type and shape of every output, as the ``infer`` of a mapping gives them.
 
     Raises:
@@ -153,7 +153,11 @@ def _short(given: Any) -> str:
 
 
 def check_results(
-    mapping: Mapping, spec: NodeSpec, ops: Sequence[Operator], aliases: Sequence[Alias], taken: Iterable[str]
+    mapping: OpMapping,
+    spec: NodeSpec,
+    ops: Sequence[Operator],
+    aliases: Sequence[Alias],
+    taken: Iterable[str],
 ) -> None:
     """Raises ``InternalError`` where operators of a mapping function make a value twice, or one of ``taken``,
     which others make."""

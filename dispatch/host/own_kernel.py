@@ -15,7 +15,7 @@ import numpy as np
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.host.printed import printing
-from onedispatch.dispatch.plugins.engine import carry
+from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
@@ -76,7 +76,7 @@ class OwnKernel:
         names = (one.name for one in kernel.declared.inputs)
         given = {name: array for name, array in zip(names, arrays, strict=False) if array is not None}
         call = host_call(kernel, node, placement, given, self._device)
-        carry()
+        register_kernels()
         with printing(self._node.name) as listener:
             core.run_kernel(
                 kernel.kernel.digest, call.words, call.images, call.scratch_bytes, kernel_seconds(), *listener

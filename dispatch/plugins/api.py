@@ -81,7 +81,7 @@ def broken() -> list[str]:
 def reset() -> None:
     """Forgets every plug-in, as if none had been loaded: for tests. Compiled models keep what they hold."""
     discovery.reset()
-    engine.withdraw()
+    engine.unregister_kernels()
 
 
 @public

@@ -14,7 +14,7 @@ _LOCK = ForkLock()
 _REGISTERED: dict[int, Offered] = {}  # by digest
 
 
-def carry() -> None:
+def register_kernels() -> None:
     """Makes the kernels of plug-ins known to the simulator, as far as they are not.
 
     All of them: a transaction may load other images than the one that it begins with.
@@ -28,7 +28,7 @@ def carry() -> None:
                 _REGISTERED[digest] = offered
 
 
-def withdraw() -> None:
+def unregister_kernels() -> None:
     """Takes them all back: for tests."""
     with _LOCK.guard:
         for offered in _REGISTERED.values():

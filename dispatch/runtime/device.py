@@ -20,7 +20,7 @@ from onedispatch.dispatch.base.host_work import HostWork, T, timed
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.dispatch.plugins.engine import carry
+from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.dispatch.runtime.blame import blamed
 from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
@@ -72,7 +72,7 @@ class DeviceSession:
         """The kernel in a hardware context whose cores carry ``image``; a new context after ``reset``."""
         kernel = self._kernels.get(image)
         if kernel is None:
-            carry()
+            register_kernels()
             binary = core.xclbin(overlay_xclbin(self._description, image))
             self._device.register_xclbin(binary)
             context = core.hw_context(self._device, binary.get_uuid())
@@ -103,7 +103,7 @@ class DeviceSession:
         return self._description.constant("clock.array_mhz") * 1e6
 
     def load(self, step: DeviceStep) -> LoadedStep:
-        carry()  # contexts that are there see kernels as they are declared by now
+        register_kernels()  # contexts that are there see kernels as they are declared by now
         return LoadedStep(self, step)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from onedispatch.dispatch.base.native import core as _core
 from onedispatch.dispatch.plugins import discovery as _discovery
-from onedispatch.dispatch.plugins.engine import carry as _carry
+from onedispatch.dispatch.plugins.engine import register_kernels as _register_kernels
 from onedispatch.transactions.base.boundary import guarded
 
 
@@ -26,7 +26,7 @@ class hw_context(guarded(_core.hw_context)):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _discovery.ensure()
-        _carry()
+        _register_kernels()
         super().__init__(*args, **kwargs)
 
 

@@ -17,7 +17,7 @@ from onedispatch.operators.codegen import spec_data
 from onedispatch.operators.declarations import function_sets, members, params, registry
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
-from onedispatch.operators.declarations.expressions import Expr, Op, taken_by
+from onedispatch.operators.declarations.expressions import Expr, ExprOp, taken_by
 from onedispatch.operators.declarations.function_table import FunctionTable
 from onedispatch.operators.declarations.kernel import (
     ARGS_AT,
@@ -75,7 +75,7 @@ def codes_header() -> str:
     """The text of ``kernel_codes.h``."""
     codes = {
         "DTYPE": {name: row.code for name, row in OPEN.items()},
-        "OP": {op.name: op.value for op in Op},
+        "OP": {op.name: op.value for op in ExprOp},
         "WALK": {name: code for code, name in enumerate(declarations.WALKS)},
         "ROLE": {name: code for code, name in enumerate(declarations.ROLES)},
         "SCALAR": {name: code for code, name in enumerate(declarations.SCALAR_TYPES)},
@@ -174,7 +174,7 @@ def tables_header() -> str:
         "/* What functions are counted in: constants by element type. */",
         *braced("static const char* const od_work[] =", [f'"{term}_cycles"' for term in WORK]),
         "/* Values that an instruction of a formula takes; each leaves one. */",
-        *braced("static const uint32_t od_op_takes[] =", [f"{taken_by(op)}u" for op in Op]),
+        *braced("static const uint32_t od_op_takes[] =", [f"{taken_by(op)}u" for op in ExprOp]),
         "typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;",
         *braced(
             "static const od_status_spec od_statuses[] =",
@@ -349,9 +349,11 @@ def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
 
 def _step(op: int, a: int, b: int, c: int, value: float) -> str:
     """An instruction as the macros of ``kernel_codes.h`` spell it."""
-    named = Op(op)
+    named = ExprOp(op)
     operands = (
-        [_number(value)] if named is Op.NUMBER else [str(x) for x in (a, b, c)[: spec_data.indices(named)]]
+        [_number(value)]
+        if named is ExprOp.NUMBER
+        else [str(x) for x in (a, b, c)[: spec_data.indices(named)]]
     )
     return f"OD_{named.name}({','.join(operands)})" if operands else f"OD_{named.name}"
 
@@ -359,8 +361,8 @@ def _step(op: int, a: int, b: int, c: int, value: float) -> str:
 def _step_macros() -> Iterator[str]:
     yield "/* The instructions of formulas as od_step, as generated tables write them. */"
     yield "#define OD_NUMBER(value) {OD_OP_NUMBER, 0, 0, 0, value}"
-    for op in Op:
-        if op is not Op.NUMBER:
+    for op in ExprOp:
+        if op is not ExprOp.NUMBER:
             names = ["a", "b", "c"][: spec_data.indices(op)]
             taken = f"({', '.join(names)})" if names else ""
             given = ", ".join([*names, "0", "0", "0"][:3])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.expressions import Expr, Op
+from onedispatch.operators.declarations.expressions import Expr, ExprOp
 from onedispatch.operators.declarations.kernel import (
     ALONG_BLOCK,
     ALONG_NOTHING,
@@ -130,7 +130,11 @@ def axes(kernel: Kernel, tensor: Tensor) -> list[tuple[str, int]]:
 def constants(kernel: Kernel) -> list[str]:
     """Device constants that the formulas name, each once."""
     leaves = (leaf for formula in (kernel.cost, kernel.scratch) for leaf in formula.leaves())
-    wanted = (leaf.name for leaf in leaves if leaf.op in (Op.DEVICE, Op.DEVICE_BY_DTYPE, Op.DEVICE_BY_SUMS))
+    wanted = (
+        leaf.name
+        for leaf in leaves
+        if leaf.op in (ExprOp.DEVICE, ExprOp.DEVICE_BY_DTYPE, ExprOp.DEVICE_BY_SUMS)
+    )
     return list(dict.fromkeys(wanted))
 
 
@@ -143,7 +147,7 @@ def instructions(kernel: Kernel, formula: Expr) -> list[Instruction]:
     def push(node: Expr) -> None:
         part = parts.of[node.key]
         if part in numbers:
-            found.append((Op.KEPT.value, numbers[part], 0, 0, 0.0))
+            found.append((ExprOp.KEPT.value, numbers[part], 0, 0, 0.0))
             return
         for arg in node.args:
             push(arg)
@@ -151,7 +155,7 @@ def instructions(kernel: Kernel, formula: Expr) -> list[Instruction]:
         found.append((node.op.value, a, b, c, node.value))
         if node.args and parts.uses[part] > 1 and len(numbers) < MAX_KEPT:
             numbers[part] = len(numbers)
-            found.append((Op.KEEP.value, numbers[part], 0, 0, 0.0))
+            found.append((ExprOp.KEEP.value, numbers[part], 0, 0, 0.0))
 
     push(formula)
     return found
@@ -177,14 +181,26 @@ def _parts(formula: Expr) -> _Parts:
 
 
 _INDICES = {
-    **dict.fromkeys((Op.TILE, Op.SCALAR, Op.RUN, Op.STEP, Op.BYTES, Op.PRESENT, Op.FILLED, Op.DEVICE), 1),
-    **dict.fromkeys((Op.KEEP, Op.KEPT), 1),
-    **dict.fromkeys((Op.WORK, Op.FINISH, Op.COUNT, Op.STRIDE, Op.DEVICE_BY_SUMS), 2),
-    Op.DEVICE_BY_DTYPE: 3,
+    **dict.fromkeys(
+        (
+            ExprOp.TILE,
+            ExprOp.SCALAR,
+            ExprOp.RUN,
+            ExprOp.STEP,
+            ExprOp.BYTES,
+            ExprOp.PRESENT,
+            ExprOp.FILLED,
+            ExprOp.DEVICE,
+        ),
+        1,
+    ),
+    **dict.fromkeys((ExprOp.KEEP, ExprOp.KEPT), 1),
+    **dict.fromkeys((ExprOp.WORK, ExprOp.FINISH, ExprOp.COUNT, ExprOp.STRIDE, ExprOp.DEVICE_BY_SUMS), 2),
+    ExprOp.DEVICE_BY_DTYPE: 3,
 }
 
 
-def indices(op: Op) -> int:
+def indices(op: ExprOp) -> int:
     """How many of a, b and c an instruction has."""
     return _INDICES.get(op, 0)
 
@@ -193,21 +209,21 @@ def _operands(kernel: Kernel, node: Expr) -> tuple[int, ...]:
     names = [t.name for t in kernel.tensors]
     scalars = [s.name for s in kernel.scalars]
     match node.op:
-        case Op.TILE:
+        case ExprOp.TILE:
             return (kernel.dims.index(node.name),)
-        case Op.SCALAR:
+        case ExprOp.SCALAR:
             return (scalars.index(node.name),)
-        case Op.WORK | Op.FINISH:
+        case ExprOp.WORK | ExprOp.FINISH:
             return scalars.index(node.name), names.index(node.part)
-        case Op.COUNT | Op.STRIDE:
+        case ExprOp.COUNT | ExprOp.STRIDE:
             return names.index(node.name), kernel.tensor(node.name).axis_names.index(node.part)
-        case Op.RUN | Op.STEP | Op.BYTES | Op.PRESENT | Op.FILLED:
+        case ExprOp.RUN | ExprOp.STEP | ExprOp.BYTES | ExprOp.PRESENT | ExprOp.FILLED:
             return (names.index(node.name),)
-        case Op.DEVICE:
+        case ExprOp.DEVICE:
             return (constants(kernel).index(node.name),)
-        case Op.DEVICE_BY_DTYPE:
+        case ExprOp.DEVICE_BY_DTYPE:
             types = (names.index(name) if name else NO_OPERAND for name in (node.part, node.other))
             return constants(kernel).index(node.name), *types
-        case Op.DEVICE_BY_SUMS:
+        case ExprOp.DEVICE_BY_SUMS:
             return constants(kernel).index(node.name), names.index(node.part)
     return ()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 
-class Op(IntEnum):
+class ExprOp(IntEnum):
     """Instructions of the stack machine that evaluates a formula in C++."""
 
     NUMBER = 0  # push value
@@ -57,30 +57,36 @@ class Op(IntEnum):
     KEPT = 30  # push the value that was kept as number a
 
 
-_UNARY = (Op.CEIL, Op.HALVINGS, Op.KEEP)
+_UNARY = (ExprOp.CEIL, ExprOp.HALVINGS, ExprOp.KEEP)
 
 
 def _halvings(value: Any) -> Any:
     return np.frexp(np.maximum(value, 1) - 1)[1].astype(np.float64)
 
 
-_FUNCTIONS: dict[Op, Callable[..., Any]] = {
-    Op.ADD: np.add,
-    Op.SUB: np.subtract,
-    Op.MUL: np.multiply,
-    Op.DIV: np.divide,
-    Op.MAX: np.maximum,
-    Op.MIN: np.minimum,
-    Op.CEIL: np.ceil,
-    Op.DIFFERS: lambda x, y: np.not_equal(x, y).astype(np.float64),
-    Op.HALVINGS: _halvings,
+_FUNCTIONS: dict[ExprOp, Callable[..., Any]] = {
+    ExprOp.ADD: np.add,
+    ExprOp.SUB: np.subtract,
+    ExprOp.MUL: np.multiply,
+    ExprOp.DIV: np.divide,
+    ExprOp.MAX: np.maximum,
+    ExprOp.MIN: np.minimum,
+    ExprOp.CEIL: np.ceil,
+    ExprOp.DIFFERS: lambda x, y: np.not_equal(x, y).astype(np.float64),
+    ExprOp.HALVINGS: _halvings,
 }
-_SIGNS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.DIFFERS: "!="}
-_STRICT = (Op.SUB, Op.DIV, Op.DIFFERS)  # signs that bind to the left alone
-_RANK = {Op.DIFFERS: 0, Op.ADD: 1, Op.SUB: 1, Op.MUL: 2, Op.DIV: 2}  # how closely signs bind
+_SIGNS = {ExprOp.ADD: "+", ExprOp.SUB: "-", ExprOp.MUL: "*", ExprOp.DIV: "/", ExprOp.DIFFERS: "!="}
+_STRICT = (ExprOp.SUB, ExprOp.DIV, ExprOp.DIFFERS)  # signs that bind to the left alone
+_RANK = {
+    ExprOp.DIFFERS: 0,
+    ExprOp.ADD: 1,
+    ExprOp.SUB: 1,
+    ExprOp.MUL: 2,
+    ExprOp.DIV: 2,
+}  # how closely signs bind
 
 
-def taken_by(op: Op) -> int:
+def taken_by(op: ExprOp) -> int:
     """Values that an instruction takes from the stack; each leaves one."""
     return 1 if op in _UNARY else 2 * (op in _FUNCTIONS)
 
@@ -92,7 +98,7 @@ class Expr:
     A formula with a ``label`` is printed by it, and explained beside.
     """
 
-    op: Op
+    op: ExprOp
     args: tuple[Expr, ...] = ()
     value: float = 0.0
     name: str = ""
@@ -101,28 +107,28 @@ class Expr:
     label: str = ""
 
     def __add__(self, other: Expr | float) -> Expr:
-        return Expr(Op.ADD, (self, as_expr(other)))
+        return Expr(ExprOp.ADD, (self, as_expr(other)))
 
     def __radd__(self, other: float) -> Expr:
-        return Expr(Op.ADD, (as_expr(other), self))
+        return Expr(ExprOp.ADD, (as_expr(other), self))
 
     def __sub__(self, other: Expr | float) -> Expr:
-        return Expr(Op.SUB, (self, as_expr(other)))
+        return Expr(ExprOp.SUB, (self, as_expr(other)))
 
     def __rsub__(self, other: float) -> Expr:
-        return Expr(Op.SUB, (as_expr(other), self))
+        return Expr(ExprOp.SUB, (as_expr(other), self))
 
     def __mul__(self, other: Expr | float) -> Expr:
-        return Expr(Op.MUL, (self, as_expr(other)))
+        return Expr(ExprOp.MUL, (self, as_expr(other)))
 
     def __rmul__(self, other: float) -> Expr:
-        return Expr(Op.MUL, (as_expr(other), self))
+        return Expr(ExprOp.MUL, (as_expr(other), self))
 
     def __truediv__(self, other: Expr | float) -> Expr:
-        return Expr(Op.DIV, (self, as_expr(other)))
+        return Expr(ExprOp.DIV, (self, as_expr(other)))
 
     def __rtruediv__(self, other: float) -> Expr:
-        return Expr(Op.DIV, (as_expr(other), self))
+        return Expr(ExprOp.DIV, (as_expr(other), self))
 
     def leaves(self) -> Iterator[Expr]:
         """All quantities and numbers, left to right."""
@@ -149,7 +155,7 @@ class Expr:
     @cached_property
     def varies(self) -> bool:
         """Whether the value may change from one step of a reduction to the next."""
-        own = self.op in (Op.K, Op.LAST, Op.RUN, Op.STEP)
+        own = self.op in (ExprOp.K, ExprOp.LAST, ExprOp.RUN, ExprOp.STEP)
         return own or any(arg.varies for arg in self.args)
 
     def evaluate(self, lookup: Callable[[Expr], Any], found: dict[int, Any] | None = None) -> Any:
@@ -164,7 +170,7 @@ class Expr:
         return value
 
     def _compute(self, lookup: Callable[[Expr], Any], found: dict[int, Any]) -> Any:
-        if self.op is Op.NUMBER:
+        if self.op is ExprOp.NUMBER:
             return np.float64(self.value)
         function = _FUNCTIONS.get(self.op)
         if function is None:
@@ -179,19 +185,19 @@ class Expr:
     @property
     def text(self) -> str:
         """The formula itself, its labelled parts by their labels."""
-        if self.op is Op.NUMBER:
+        if self.op is ExprOp.NUMBER:
             return f"{self.value:g}"
         sign = _SIGNS.get(self.op)
         if sign is not None:
             left, right = self.args
             return f"{self._bound(left, False)} {sign} {self._bound(right, self.op in _STRICT)}"
         inner = [str(arg) for arg in self.args]
-        if self.op is Op.DEVICE_BY_DTYPE:
+        if self.op is ExprOp.DEVICE_BY_DTYPE:
             types = " and ".join(f"{operand}'s" for operand in (self.part, self.other) if operand)
             return f"{types} {self.name}"
-        if self.op is Op.DEVICE_BY_SUMS:
+        if self.op is ExprOp.DEVICE_BY_SUMS:
             return f"{self.part}'s and its sums' {self.name}"
-        if self.op in (Op.DEVICE, Op.SCALAR):
+        if self.op in (ExprOp.DEVICE, ExprOp.SCALAR):
             return self.name
         inner = inner or [text for text in (self.name, self.part, self.other) if text]
         word = self.op.name.lower()
@@ -217,7 +223,7 @@ class Expr:
 
 
 def as_expr(value: Expr | float) -> Expr:
-    return value if isinstance(value, Expr) else Expr(Op.NUMBER, value=float(value))
+    return value if isinstance(value, Expr) else Expr(ExprOp.NUMBER, value=float(value))
 
 
 def named(label: str, formula: Expr) -> Expr:
@@ -226,25 +232,25 @@ def named(label: str, formula: Expr) -> Expr:
 
 
 def largest(first: Expr | float, second: Expr | float) -> Expr:
-    return Expr(Op.MAX, (as_expr(first), as_expr(second)))
+    return Expr(ExprOp.MAX, (as_expr(first), as_expr(second)))
 
 
 def smallest(first: Expr | float, second: Expr | float) -> Expr:
-    return Expr(Op.MIN, (as_expr(first), as_expr(second)))
+    return Expr(ExprOp.MIN, (as_expr(first), as_expr(second)))
 
 
 def ceiling(value: Expr) -> Expr:
-    return Expr(Op.CEIL, (value,))
+    return Expr(ExprOp.CEIL, (value,))
 
 
 def differs(first: Expr, second: Expr | float) -> Expr:
     """1 where the values differ, else 0."""
-    return Expr(Op.DIFFERS, (first, as_expr(second)))
+    return Expr(ExprOp.DIFFERS, (first, as_expr(second)))
 
 
 def halvings(value: Expr) -> Expr:
     """The steps in which ``value`` lanes become one: the logarithm to base 2, rounded up."""
-    return Expr(Op.HALVINGS, (value,))
+    return Expr(ExprOp.HALVINGS, (value,))
 
 
 def multiple(value: Expr, of: Expr | float) -> Expr:
@@ -255,44 +261,44 @@ def multiple(value: Expr, of: Expr | float) -> Expr:
 # -- quantities of a call ------------------------------------------------------------------------
 
 NOTHING = as_expr(0)
-ELEMENTS = Expr(Op.ELEMENTS)
-K_COUNT = Expr(Op.K)
-LAST = Expr(Op.LAST)
-STEPS = Expr(Op.STEPS)
-K_TILE = Expr(Op.K_TILE)
+ELEMENTS = Expr(ExprOp.ELEMENTS)
+K_COUNT = Expr(ExprOp.K)
+LAST = Expr(ExprOp.LAST)
+STEPS = Expr(ExprOp.STEPS)
+K_TILE = Expr(ExprOp.K_TILE)
 
 
 def tile(dim: str) -> Expr:
     """Members of the kernel's dimension ``dim`` in one tile."""
-    return Expr(Op.TILE, name=dim)
+    return Expr(ExprOp.TILE, name=dim)
 
 
 def scalar(name: str) -> Expr:
-    return Expr(Op.SCALAR, name=name)
+    return Expr(ExprOp.SCALAR, name=name)
 
 
 def work(function: str, operand: str) -> Expr:
     """Cycles per vector of the function that scalar ``function`` names, for ``operand``'s element type."""
-    return Expr(Op.WORK, name=function, part=operand)
+    return Expr(ExprOp.WORK, name=function, part=operand)
 
 
 def finish(function: str, operand: str) -> Expr:
     """The same for a vector of results, in the end."""
-    return Expr(Op.FINISH, name=function, part=operand)
+    return Expr(ExprOp.FINISH, name=function, part=operand)
 
 
 def count(operand: str, axis: str) -> Expr:
     """Extent of the operand's chunk along one of its axes."""
-    return Expr(Op.COUNT, name=operand, part=axis)
+    return Expr(ExprOp.COUNT, name=operand, part=axis)
 
 
 def stride(operand: str, axis: str) -> Expr:
-    return Expr(Op.STRIDE, name=operand, part=axis)
+    return Expr(ExprOp.STRIDE, name=operand, part=axis)
 
 
 def run(operand: str) -> Expr:
     """Members that a walk of ``operand``, its innermost axis first, reaches with one step."""
-    return Expr(Op.RUN, name=operand)
+    return Expr(ExprOp.RUN, name=operand)
 
 
 def step(operand: str) -> Expr:
@@ -300,30 +306,30 @@ def step(operand: str) -> Expr:
 
     Members at exact fractions of an axis have the step of their average: 0.5 where each element is met twice.
     """
-    return Expr(Op.STEP, name=operand)
+    return Expr(ExprOp.STEP, name=operand)
 
 
 def item_bytes(operand: str) -> Expr:
     """Size of one element of ``operand``."""
-    return Expr(Op.BYTES, name=operand)
+    return Expr(ExprOp.BYTES, name=operand)
 
 
 def present(operand: str) -> Expr:
-    return Expr(Op.PRESENT, name=operand)
+    return Expr(ExprOp.PRESENT, name=operand)
 
 
 def filled(operand: str) -> Expr:
     """1 where the super kernel fills ``operand``'s chunk before a call: it has a fill, or padded rows."""
-    return Expr(Op.FILLED, name=operand)
+    return Expr(ExprOp.FILLED, name=operand)
 
 
 def device(constant: str, by_dtype_of: str = "", and_of: str = "") -> Expr:
     """``kernel.<constant>`` of the device file; ``kernel.<dtype>_<constant>`` for an operand's type, or
     ``kernel.<dtype>_<dtype>_<constant>`` for the types of two."""
-    op = Op.DEVICE_BY_DTYPE if by_dtype_of else Op.DEVICE
+    op = ExprOp.DEVICE_BY_DTYPE if by_dtype_of else ExprOp.DEVICE
     return Expr(op, name=constant, part=by_dtype_of, other=and_of)
 
 
 def device_of_sums(constant: str, operand: str) -> Expr:
     """``kernel.<dtype>_<word>_<constant>`` for an operand's type and the one that its sums are in."""
-    return Expr(Op.DEVICE_BY_SUMS, name=constant, part=operand)
+    return Expr(ExprOp.DEVICE_BY_SUMS, name=constant, part=operand)

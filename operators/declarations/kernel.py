@@ -25,7 +25,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import members
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
+from onedispatch.operators.declarations.expressions import NOTHING, Expr, ExprOp
 from onedispatch.operators.declarations.function_table import FREE as FREE
 from onedispatch.operators.declarations.function_table import INSTRUCTION_BYTES as INSTRUCTION_BYTES
 from onedispatch.operators.declarations.function_table import MARK_SHIFT as MARK_SHIFT
@@ -222,7 +222,7 @@ class Kernel:
         self._check_formula("scratch", self.scratch)
         self._check_formula("sums", self.sums)
         for leaf in (*self.scratch.leaves(), *self.sums.leaves()):
-            if leaf.op in (Op.K, Op.LAST):
+            if leaf.op in (ExprOp.K, ExprOp.LAST):
                 raise self._refuse("scratch", str(leaf), "quantities that all calls of an operation share")
         if self.keeps_scratch and not (self.scratches and self.reduces):
             raise self._refuse("keeps_scratch", "True", "True with scratch and a reduction")
@@ -356,22 +356,22 @@ class Kernel:
         if formula.depth > MAX_STACK:
             raise self._refuse(what, f"a stack of {formula.depth}", f"at most {MAX_STACK}")
         for leaf in formula.leaves():
-            if leaf.op is Op.NUMBER and not math.isfinite(leaf.value):
+            if leaf.op is ExprOp.NUMBER and not math.isfinite(leaf.value):
                 raise self._refuse(what, f"the number {leaf.value}", "finite numbers")
             fits = {
-                Op.TILE: leaf.name in self.dims,
-                Op.SCALAR: leaf.name in scalars,
-                Op.WORK: leaf.name in tables and leaf.part in tensors,
-                Op.FINISH: leaf.name in tables and leaf.part in tensors,
-                Op.COUNT: leaf.part in tensors.get(leaf.name, ()),
-                Op.STRIDE: leaf.part in tensors.get(leaf.name, ()),
-                Op.RUN: leaf.name in tensors,
-                Op.STEP: leaf.name in tensors,
-                Op.BYTES: leaf.name in tensors,
-                Op.PRESENT: leaf.name in tensors,
-                Op.FILLED: leaf.name in {t.name for t in self.outputs},
-                Op.DEVICE_BY_DTYPE: leaf.part in tensors and leaf.other in ("", *tensors),
-                Op.DEVICE_BY_SUMS: leaf.part in tensors,
+                ExprOp.TILE: leaf.name in self.dims,
+                ExprOp.SCALAR: leaf.name in scalars,
+                ExprOp.WORK: leaf.name in tables and leaf.part in tensors,
+                ExprOp.FINISH: leaf.name in tables and leaf.part in tensors,
+                ExprOp.COUNT: leaf.part in tensors.get(leaf.name, ()),
+                ExprOp.STRIDE: leaf.part in tensors.get(leaf.name, ()),
+                ExprOp.RUN: leaf.name in tensors,
+                ExprOp.STEP: leaf.name in tensors,
+                ExprOp.BYTES: leaf.name in tensors,
+                ExprOp.PRESENT: leaf.name in tensors,
+                ExprOp.FILLED: leaf.name in {t.name for t in self.outputs},
+                ExprOp.DEVICE_BY_DTYPE: leaf.part in tensors and leaf.other in ("", *tensors),
+                ExprOp.DEVICE_BY_SUMS: leaf.part in tensors,
             }.get(leaf.op, True)
             if not fits:
                 raise self._refuse(what, str(leaf), "quantities of this kernel")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from onedispatch.operators.declarations.expressions import Op
+from onedispatch.operators.declarations.expressions import ExprOp
 
 MOST = 5  # index dimensions, and dimensions of a tensor
 SPACE_WORDS = 2 * MOST
@@ -68,7 +68,7 @@ def fault(kernel: Any) -> tuple[str, object, str] | None:
     if kernel.dims or kernel.reduces or kernel.types:
         accepted = "none: a member kernel has the index space of each instance"
         return "dimensions, reduction and rows of types", "some", accepted
-    filled = {leaf.name for leaf in kernel.cost.leaves() if leaf.op is Op.FILLED}
+    filled = {leaf.name for leaf in kernel.cost.leaves() if leaf.op is ExprOp.FILLED}
     if not filled >= {t.name for t in kernel.outputs}:
         return "cost", "nothing for filling outputs", "formulas.filling() of every output"
     return None

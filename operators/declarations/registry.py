@@ -23,7 +23,7 @@ MapFunction = Callable[[NodeSpec, Any], None]
 
 
 @dataclass(frozen=True)
-class Mapping:
+class OpMapping:
     """One row of ``onedispatch ops``."""
 
     domain: str
@@ -37,7 +37,7 @@ class Mapping:
     infer: Callable[[NodeSpec], Inferred] | None = None  # what they are where they are as none of them
 
 
-_MAPPINGS: dict[tuple[str, str], Mapping] = {}
+_MAPPINGS: dict[tuple[str, str], OpMapping] = {}
 
 
 def maps(
@@ -67,13 +67,13 @@ def maps(
                     f"and by {function.__module__}.{function.__name__}; remove one"
                 )
             own = dtypes[op_type] if isinstance(dtypes, dict) else dtypes
-            _MAPPINGS[key] = Mapping(domain, op_type, own, notes, function, like=like, infer=infer)
+            _MAPPINGS[key] = OpMapping(domain, op_type, own, notes, function, like=like, infer=infer)
         return function
 
     return register
 
 
-def place(mapping: Mapping) -> Mapping | None:
+def override(mapping: OpMapping) -> OpMapping | None:
     """Puts a plug-in's mapping into the table, and returns what it takes the place of.
 
     Who may do so is decided in ``operators/plugin/catalog.py``.
@@ -84,8 +84,8 @@ def place(mapping: Mapping) -> Mapping | None:
     return replaced
 
 
-def take_back(domain: str, op_type: str, ours: Mapping | None) -> None:
-    """Undoes ``place``: the operator is mapped as it was before."""
+def restore(domain: str, op_type: str, ours: OpMapping | None) -> None:
+    """Undoes ``override``: the operator is mapped as it was before."""
     if ours is None:
         del _MAPPINGS[domain, op_type]
     else:
@@ -106,7 +106,7 @@ def all_kernels() -> list[Kernel]:
     return declared()
 
 
-def mapping_for(domain: str, op_type: str) -> Mapping | None:
+def mapping_for(domain: str, op_type: str) -> OpMapping | None:
     _load_all()
     return _MAPPINGS.get(("" if domain == "ai.onnx" else domain, op_type))
 
@@ -117,7 +117,7 @@ def plugin_of(node: Any) -> Any:
     return None if mapping is None else mapping.plugin
 
 
-def all_mappings() -> list[Mapping]:
+def all_mappings() -> list[OpMapping]:
     """Every mapping, sorted by domain and name."""
     _load_all()
     return [_MAPPINGS[key] for key in sorted(_MAPPINGS)]

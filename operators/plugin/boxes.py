@@ -28,14 +28,14 @@ Point = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Box:
+class MemberBox:
     """``count`` members from ``first`` on, along each index dimension."""
 
     first: Point
     count: Point
 
     @classmethod
-    def all_of(cls, space: Point) -> Box:
+    def all_of(cls, space: Point) -> MemberBox:
         return cls((0,) * len(space), space)
 
     @property
@@ -58,7 +58,7 @@ class Box:
         return [*self.first, *[0] * more], [*self.count, *[1] * more]
 
 
-def singles(space: Point, most: int, rng: np.random.Generator) -> list[Box]:
+def singles(space: Point, most: int, rng: np.random.Generator) -> list[MemberBox]:
     """Members alone, in shuffled order: all, or the corners and others that ``rng`` draws."""
     total = math.prod(space)
     one = (1,) * len(space)
@@ -68,10 +68,10 @@ def singles(space: Point, most: int, rng: np.random.Generator) -> list[Box]:
         corners = dict.fromkeys(product(*({0, 1 % size, size // 2, size - 1} for size in space)))
         drawn = (tuple(int(rng.integers(size)) for size in space) for _ in range(4 * most))
         points = list(dict.fromkeys([*list(corners)[: most // 2], *drawn]))[:most]
-    return [Box(points[i], one) for i in rng.permutation(len(points))]
+    return [MemberBox(points[i], one) for i in rng.permutation(len(points))]
 
 
-def partitions(space: Point, most: int, steps: Point) -> list[Box]:
+def partitions(space: Point, most: int, steps: Point) -> list[MemberBox]:
     """The index space in up to ``most`` boxes; each begins at a multiple of ``steps``."""
     cuts = [1] * len(space)
     while True:
@@ -85,7 +85,7 @@ def partitions(space: Point, most: int, steps: Point) -> list[Box]:
             break
         cuts[grown[0]] += 1
     parts = product(*(_parts(*row) for row in zip(space, cuts, steps, strict=True)))
-    return [Box(tuple(first for first, _ in part), tuple(count for _, count in part)) for part in parts]
+    return [MemberBox(tuple(first for first, _ in part), tuple(count for _, count in part)) for part in parts]
 
 
 def _parts(size: int, cuts: int, step: int) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ def touched(it: Interval, size: int, first: int, count: int) -> tuple[int, int]:
     return min(ends), max(ends) + it.span - 1
 
 
-def declared_range(intervals: Sequence[Interval], shape: Point, box: Box) -> tuple[Point, Point]:
+def declared_range(intervals: Sequence[Interval], shape: Point, box: MemberBox) -> tuple[Point, Point]:
     """The declared coordinates of a tensor for a box, ends included; they may lie outside of the tensor."""
     ranges = []
     for it, size in zip(intervals, shape, strict=True):
@@ -120,7 +120,7 @@ def range_text(low: Point, high: Point) -> str:
 class Chunk:
     """Memory of one operand for one box. ``cells`` has margins around what the engine would hand over."""
 
-    def __init__(self, shape: Point, row: DType, intervals: Sequence[Interval], box: Box) -> None:
+    def __init__(self, shape: Point, row: DType, intervals: Sequence[Interval], box: MemberBox) -> None:
         self.shape, self.row, self.intervals, self.box = shape, row, tuple(intervals), box
         self.low, self.high = declared_range(intervals, shape, box)
         self.begin: list[int] = []

@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel
-from onedispatch.operators.declarations.registry import Mapping as Row
+from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.statuses import STATUSES
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import InputError, KernelError
@@ -61,7 +61,7 @@ class Offered(Protocol):
 class Bound:
     """An ONNX operator that a plug-in maps. ``override``: it is meant to take the place of another one."""
 
-    mapping: Row
+    mapping: OpMapping
     kernel: str = ""  # the name of the kernel that it stands on; "": none
     override: bool = False
 
@@ -82,7 +82,7 @@ class Batch:
 
 _KERNELS: dict[str, Offered] = {}
 _MAPPINGS: dict[tuple[str, str], Bound] = {}
-_COVERED: dict[tuple[str, str], Row] = {}  # ours, where a plug-in's took their place
+_COVERED: dict[tuple[str, str], OpMapping] = {}  # ours, where a plug-in's took their place
 _LOCK = threading.RLock()
 _COLLECTING: ContextVar[Batch | None] = ContextVar("collecting", default=None)
 
@@ -95,7 +95,7 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def spelled(mapping: Row) -> str:
+def spelled(mapping: OpMapping) -> str:
     """``acme.ScaleAdd``; ONNX's own operators without a domain."""
     return f"{mapping.domain}.{mapping.op_type}" if mapping.domain else mapping.op_type
 
@@ -120,7 +120,7 @@ def add_kernel(kernel: Offered) -> None:
     commit(Batch(kernel.origin, kernels=[kernel]))
 
 
-def add_mapping(mapping: Row, kernel: str = "", *, override: bool = False) -> None:
+def add_mapping(mapping: OpMapping, kernel: str = "", *, override: bool = False) -> None:
     """Registers a mapping whose ``origin`` is the file or module that it came from; as ``add_kernel``."""
     bound = Bound(mapping, kernel, override)
     batch = _COLLECTING.get()
@@ -155,7 +155,7 @@ def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
             _KERNELS[kernel.kernel.name] = kernel
         for bound in mappings:
             key = (bound.mapping.domain, bound.mapping.op_type)
-            replaced = registry.place(bound.mapping)
+            replaced = registry.override(bound.mapping)
             if replaced is not None and key not in _MAPPINGS:
                 _COVERED[key] = replaced
             _MAPPINGS[key] = bound
@@ -292,7 +292,7 @@ def withdraw_mapping(domain: str, op_type: str) -> None:
     """Takes one mapping back: the operator is mapped as it was before."""
     with _LOCK:
         del _MAPPINGS[domain, op_type]
-        registry.take_back(domain, op_type, _COVERED.pop((domain, op_type), None))
+        registry.restore(domain, op_type, _COVERED.pop((domain, op_type), None))
 
 
 def loading() -> bool:

@@ -22,8 +22,8 @@ from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.plugin.boxes import (
     Array,
-    Box,
     Chunk,
+    MemberBox,
     Point,
     bits,
     declared_range,
@@ -129,18 +129,18 @@ class Checker:
     def _tensor(self, name: str) -> Array:
         return self.outputs[name] if name in self.outputs else self.inputs[name]
 
-    def chunk(self, name: str, box: Box) -> Chunk:
+    def chunk(self, name: str, box: MemberBox) -> Chunk:
         tensor = self._tensor(name)
         row = next(row for row in DTYPES.values() if row.numpy == tensor.dtype)
         return Chunk(tensor.shape, row, self.intervals(name), box)
 
-    def chunks(self, box: Box) -> dict[str, Chunk]:
+    def chunks(self, box: MemberBox) -> dict[str, Chunk]:
         return {one.name: self.chunk(one.name, box) for one in self.kernel.tensors if self._present(one.name)}
 
     def _present(self, name: str) -> bool:
         return name in self.inputs or name in self.outputs
 
-    def prepared(self, box: Box, high: bool, seed: int = 1) -> dict[str, Array]:
+    def prepared(self, box: MemberBox, high: bool, seed: int = 1) -> dict[str, Array]:
         """What operands hold before a call: the same for the same arguments."""
         rng = np.random.default_rng([seed, high])
         chunks = self.chunks(box)
@@ -153,7 +153,7 @@ class Checker:
         found = {one.name: self.placement.fills.get(one.name, one.fill) for one in self.declared.outputs}
         return {name: value for name, value in found.items() if value is not None}
 
-    def call(self, box: Box, cells: dict[str, Array], *, high: bool = True) -> Ran:
+    def call(self, box: MemberBox, cells: dict[str, Array], *, high: bool = True) -> Ran:
         """Runs the members of ``box`` on copies of ``cells``.
 
         Raises ``Stopped``, after a finding, where the kernel does not come to its end.
@@ -205,7 +205,7 @@ class Checker:
             "high": list(chunk.high),
         }
 
-    def _setup(self, box: Box, high: bool) -> dict[str, Any]:
+    def _setup(self, box: MemberBox, high: bool) -> dict[str, Any]:
         values = self._scalars()
         first, count = box.padded()
         size = int(values.get("scratch_bytes", 0))
@@ -218,7 +218,7 @@ class Checker:
         return {
             "first": first,
             "count": count,
-            "total": Box.all_of(self.placement.index_space).padded()[1],
+            "total": MemberBox.all_of(self.placement.index_space).padded()[1],
             "scalars": [_word(one.type, values.get(one.name, 0)) for one in self.kernel.scalars],
             "scratch": scratch,
         }
@@ -240,10 +240,10 @@ class Checker:
 
     # -- what one call shows -----------------------------------------------------------------
 
-    def _refused(self, box: Box, error: KernelError) -> None:
+    def _refused(self, box: MemberBox, error: KernelError) -> None:
         self.found.add(KIND_OF.get(error.status, "failed"), f"{box}: {error.statement()}", member=box.first)
 
-    def _outside(self, box: Box, chunk: Chunk, name: str, where: Point, wrote: bool) -> None:
+    def _outside(self, box: MemberBox, chunk: Chunk, name: str, where: Point, wrote: bool) -> None:
         declared = range_text(chunk.low, chunk.high)
         verb = "writes" if wrote else "reads"
         beyond = any(not 0 <= at < size for at, size in zip(where, chunk.shape, strict=False))
@@ -253,7 +253,13 @@ class Checker:
         self.found.add(kind, text, member=box.first, operand=name, coordinate=where, declared=declared)
 
     def _fault(
-        self, box: Box, chunks: Mapping[str, Chunk], names: Sequence[str], number: int, byte: int, wrote: bool
+        self,
+        box: MemberBox,
+        chunks: Mapping[str, Chunk],
+        names: Sequence[str],
+        number: int,
+        byte: int,
+        wrote: bool,
     ) -> None:
         if number >= len(names):
             verb = "writes" if wrote else "reads"
@@ -265,7 +271,7 @@ class Checker:
         chunk = chunks[names[number]]
         self._outside(box, chunk, names[number], chunk.coordinate_of_byte(byte), wrote)
 
-    def _written_beside(self, box: Box, before: Mapping[str, Array], ran: Ran) -> None:
+    def _written_beside(self, box: MemberBox, before: Mapping[str, Array], ran: Ran) -> None:
         """Cells that changed and are not the box's; all of inputs."""
         for name, chunk in self.chunks(box).items():
             differs = bits(before[name]) != bits(ran.cells[name])
@@ -275,7 +281,7 @@ class Checker:
                 cell = np.argwhere(differs)[0]
                 self._outside(box, chunk, name, chunk.coordinate(cell), True)
 
-    def both(self, box: Box) -> tuple[Ran, Ran]:
+    def both(self, box: MemberBox) -> tuple[Ran, Ran]:
         """The call among large numbers that are nobody's, and among small ones."""
         runs = []
         for high in (True, False):
@@ -284,11 +290,11 @@ class Checker:
             self._written_beside(box, before, runs[-1])
         return runs[0], runs[1]
 
-    def results(self, box: Box, ran: Ran) -> dict[str, Array]:
+    def results(self, box: MemberBox, ran: Ran) -> dict[str, Array]:
         """What the box wrote of every output."""
         return {name: ran.cells[name][self.chunk(name, box).inside] for name in self.outputs}
 
-    def judged(self, box: Box) -> dict[str, Array]:
+    def judged(self, box: MemberBox) -> dict[str, Array]:
         """The box's results, after all that two calls show has been said."""
         one, other = self.both(box)
         first, second = self.results(box, one), self.results(box, other)
@@ -302,7 +308,7 @@ class Checker:
                 self._explain(box, name)
         return first
 
-    def _unwritten(self, box: Box, chunk: Chunk, name: str, kept: Array) -> None:
+    def _unwritten(self, box: MemberBox, chunk: Chunk, name: str, kept: Array) -> None:
         cell = [at + part.start for at, part in zip(np.argwhere(kept)[0], chunk.inside, strict=True)]
         where = chunk.coordinate(cell) if chunk.shape else ()
         declared = range_text(chunk.low, chunk.high)
@@ -314,7 +320,7 @@ class Checker:
 
     # -- who read what is nobody's --------------------------------------------------------------
 
-    def _explain(self, box: Box, output: str) -> None:
+    def _explain(self, box: MemberBox, output: str) -> None:
         """Says why two calls with the same inputs gave other bits of ``output``."""
         base = self.prepared(box, True)
         result = self._bits_of(box, base)
@@ -341,7 +347,7 @@ class Checker:
 
     def _matters(
         self,
-        box: Box,
+        box: MemberBox,
         base: Mapping[str, Array],
         other: Mapping[str, Array],
         name: str,
@@ -353,7 +359,7 @@ class Checker:
         changed[name][tuple(cells.T)] = other[name][tuple(cells.T)]
         return self._bits_of(box, changed) != result
 
-    def _bits_of(self, box: Box, cells: dict[str, Array]) -> bytes:
+    def _bits_of(self, box: MemberBox, cells: dict[str, Array]) -> bytes:
         results = self.results(box, self.call(box, cells))
         return b"".join(np.ascontiguousarray(part).tobytes() for part in results.values())
 
@@ -361,9 +367,9 @@ class Checker:
 
     def _whole(self) -> dict[str, Array]:
         """All members in one call."""
-        return self.judged(Box.all_of(self.placement.index_space))
+        return self.judged(MemberBox.all_of(self.placement.index_space))
 
-    def _alone(self) -> list[tuple[Box, dict[str, Array]]]:
+    def _alone(self) -> list[tuple[MemberBox, dict[str, Array]]]:
         boxes = singles(self.placement.index_space, self.options.alone, self._order())
         return [(box, self.judged(box)) for box in boxes]
 
@@ -393,7 +399,9 @@ class Checker:
                     steps[it.dim] = math.lcm(steps[it.dim], Fraction(it.a).denominator)
         return tuple(steps)
 
-    def _compare(self, box: Box, results: Mapping[str, Array], whole: Mapping[str, Array], how: str) -> None:
+    def _compare(
+        self, box: MemberBox, results: Mapping[str, Array], whole: Mapping[str, Array], how: str
+    ) -> None:
         for name, value in results.items():
             part = self.chunk(name, box).part
             at = first_differing(value, whole[name][part] if whole[name].shape else whole[name].reshape(1))
@@ -410,7 +418,7 @@ class Checker:
         body = getattr(self.plugin, "method", lambda _: None)("body")
         if self._native or body is None:
             return
-        box = Box.all_of(self.placement.index_space)
+        box = MemberBox.all_of(self.placement.index_space)
         base = self.prepared(box, True)
         result = self._bits_of(box, base)
         for one in reached(body):
@@ -423,7 +431,7 @@ class Checker:
                 )
                 self.found.add("host", text, operand=one.name)
 
-    def _changes(self, box: Box, cells: dict[str, Array], result: bytes) -> bool:
+    def _changes(self, box: MemberBox, cells: dict[str, Array], result: bytes) -> bool:
         """Whether the same call gives other bits now, or fails."""
         kept = len(self.found.kept)
         try:
@@ -472,7 +480,7 @@ class Checker:
             )
             self.found.add("wide", text, member=box.first, operand=name, declared=declared, ratio=ratio)
 
-    def _ratio(self, box: Box, name: str) -> float | None:
+    def _ratio(self, box: MemberBox, name: str) -> float | None:
         """How many times more than it touches a member declares of an input; None where nobody can tell."""
         chunk = self.chunk(name, box)
         base = self.prepared(box, True)
@@ -492,7 +500,13 @@ class Checker:
         return size / left if left else None
 
     def _touched_along(
-        self, box: Box, base: Mapping[str, Array], name: str, inside: tuple[slice, ...], d: int, result: bytes
+        self,
+        box: MemberBox,
+        base: Mapping[str, Array],
+        name: str,
+        inside: tuple[slice, ...],
+        d: int,
+        result: bytes,
     ) -> int:
         """Coordinates of dimension ``d``, from the first to the last one that changes the results."""
         first, last = inside[d].start, inside[d].stop - 1
@@ -502,7 +516,7 @@ class Checker:
 
     def _slab_matters(
         self,
-        box: Box,
+        box: MemberBox,
         base: Mapping[str, Array],
         name: str,
         inside: tuple[slice, ...],

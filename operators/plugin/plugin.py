@@ -498,7 +498,7 @@ def maps(
         if kernel and not catalog.loading() and catalog.named(kernel.kernel.name) is None:
             catalog.add_kernel(kernel)  # taken back in between
         for op_type in op_types:
-            row = registry.Mapping(
+            row = registry.OpMapping(
                 domain, op_type, told, said, function, plugin=plugin, origin=origin, like=like, infer=infer
             )
             if not catalog.loading() and registry.mapping_for(domain, op_type) in _OWN:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
-from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
+from onedispatch.operators.declarations.expressions import NOTHING, Expr, ExprOp
 from onedispatch.operators.declarations.kernel import MAX_CYCLES, Kernel, Tensor
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -99,42 +99,42 @@ class Quantities:
     def __call__(self, leaf: Expr) -> Any:
         name, operand = leaf.name, self.bound.get(leaf.name)
         match leaf.op:
-            case Op.TILE:
+            case ExprOp.TILE:
                 return self.tiles[self.nest.roles[name]]
-            case Op.ELEMENTS:
+            case ExprOp.ELEMENTS:
                 return prod(self.tiles)
-            case Op.K:
+            case ExprOp.K:
                 return self.k_count
-            case Op.K_TILE:
+            case ExprOp.K_TILE:
                 return self.k_tile
-            case Op.STEPS:
+            case ExprOp.STEPS:
                 return np.maximum(1, -(-self.nest.k_extent // np.asarray(self.k_tile)))
-            case Op.LAST:
+            case ExprOp.LAST:
                 return self.last
-            case Op.SCALAR:
+            case ExprOp.SCALAR:
                 return self.nest.price(leaf)
-            case Op.WORK | Op.FINISH:
+            case ExprOp.WORK | ExprOp.FINISH:
                 rates = self._rates(leaf.part)
                 counts = self.nest.price(leaf)
                 return sum((times * self._constant(f"{rates}_{term}_cycles") for term, times in counts), 0.0)
-            case Op.COUNT if self.nest.kernel.members:
+            case ExprOp.COUNT if self.nest.kernel.members:
                 return self._count(name, self.tensors[name].axis_names.index(leaf.part))
-            case Op.FILLED:
+            case ExprOp.FILLED:
                 return float(_filled(self.nest, self.tensors[name]))
-            case Op.COUNT | Op.STRIDE:
+            case ExprOp.COUNT | ExprOp.STRIDE:
                 dim = self.nest.axis_dim(self.tensors[name], leaf.part)
-                return self._along(name, dim)[leaf.op is Op.STRIDE]
-            case Op.RUN | Op.STEP:
+                return self._along(name, dim)[leaf.op is ExprOp.STRIDE]
+            case ExprOp.RUN | ExprOp.STEP:
                 if name not in self.walks:
                     self.walks[name] = self._walk(self.tensors[name])
-                return self.walks[name][leaf.op is Op.STEP]
-            case Op.BYTES:
+                return self.walks[name][leaf.op is ExprOp.STEP]
+            case ExprOp.BYTES:
                 return operand.dtype.itemsize if operand else 0
-            case Op.PRESENT:
+            case ExprOp.PRESENT:
                 return float(operand is not None)
-            case Op.FILLED:
+            case ExprOp.FILLED:
                 return float(self.nest.fills(name))
-            case Op.DEVICE_BY_SUMS:
+            case ExprOp.DEVICE_BY_SUMS:
                 row = self._row(leaf.part)
                 return self._constant(f"{row.rates}_{DTYPES[row.word].rates}_{name}")
         types = [self._rates(tensor) + "_" for tensor in (leaf.part, leaf.other) if tensor]

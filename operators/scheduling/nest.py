@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.expressions import Expr, Op
+from onedispatch.operators.declarations.expressions import Expr, ExprOp
 from onedispatch.operators.scheduling.index_space import AUX, LoopNest, Packed, PackedPart
 from onedispatch.operators.scheduling.nest_rules import check_nest
 
@@ -50,7 +50,7 @@ class Nest(LoopNest):
             value = self.scalars.get(leaf.name, scalar.default or 0)
             return float(np.float32(value)) if scalar.type == "f32" else float(value)
         row = self.function(scalar)
-        return {Op.WORK: row.work, Op.FINISH: row.finish}.get(leaf.op, scalar.table.code(row.name))
+        return {ExprOp.WORK: row.work, ExprOp.FINISH: row.finish}.get(leaf.op, scalar.table.code(row.name))
 
 
-_SCALARS = (Op.SCALAR, Op.WORK, Op.FINISH)
+_SCALARS = (ExprOp.SCALAR, ExprOp.WORK, ExprOp.FINISH)

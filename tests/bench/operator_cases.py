@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onedispatch.operators.declarations.registry import Mapping, all_mappings
+from onedispatch.operators.declarations.registry import OpMapping, all_mappings
 from tests.ops.case import OPSET, Case, Input, case, f32, integers, value, weight
 
 MICROSOFT = "com.microsoft"
@@ -231,7 +231,7 @@ ROWS: dict[str, list[Case]] = {
 }  # fmt: skip
 
 
-def large(mapping: Mapping) -> Case:
+def large(mapping: OpMapping) -> Case:
     """As many operands as the schema requires, a million elements each."""
     schema = onnx.defs.get_schema(mapping.op_type, mapping.domain)
     if onnx.defs.has(mapping.op_type, OPSET, mapping.domain):

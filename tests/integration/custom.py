@@ -13,7 +13,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onedispatch.operators.declarations.kernel import Scalar
-from onedispatch.operators.declarations.registry import Mapping
+from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.tensor import NodeSpec, Unsupported
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.declared import Declared, In, Out
@@ -118,6 +118,6 @@ def bring_kernel(
         f"acme::{op_type.lower()}", inputs, outputs, scalars=(Scalar("a", "f32", default=1.0),)
     )
     kernel = Kernel(declared, told, computed)
-    row = Mapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, plugin=Mapped(kernel))
+    row = OpMapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, plugin=Mapped(kernel))
     catalog.add_mapping(row)
     return kernel

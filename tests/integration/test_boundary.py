@@ -151,7 +151,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], No
     registry.mapping_for("", "Relu")
 
     def register(function: Callable[..., Any]) -> None:
-        row = registry.Mapping("", "Relu", ("float32",), "", function)
+        row = registry.OpMapping("", "Relu", ("float32",), "", function)
         monkeypatch.setitem(registry._MAPPINGS, ("", "Relu"), row)
 
     return register

@@ -81,7 +81,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, op_type: str) -> None:
             raise Unsupported("bfloat16 in this test", "float32")
         ours.function(spec, lowering)
 
-    changed = registry.Mapping("", op_type, ours.dtypes, ours.notes, wide_only)
+    changed = registry.OpMapping("", op_type, ours.dtypes, ours.notes, wide_only)
     monkeypatch.setitem(registry._MAPPINGS, ("", op_type), changed)
 
 
@@ -188,7 +188,7 @@ def test_the_host_gets_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
     ours = registry.mapping_for("", "Erf")
     assert ours is not None
-    monkeypatch.setitem(registry._MAPPINGS, ("", "Erf"), registry.Mapping("", "Erf", (), "", nothing))
+    monkeypatch.setitem(registry._MAPPINGS, ("", "Erf"), registry.OpMapping("", "Erf", (), "", nothing))
     nodes = [node("Relu", "x", "a"), node("Erf", "a", "b"), node("Neg", "b", "y")]
     graph = narrowed(model(nodes, ["y"]))
     erf = by_name(graph)["Erf b"]

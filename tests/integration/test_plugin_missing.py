@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +39,7 @@ def with_image(image: Image) -> od.CompiledModel:
     ((key, one),) = model.executables.items()
     (step,) = one.steps
     assert isinstance(step, DeviceStep)
-    model.executables = OrderedDict({key: replace(one, steps=(replace(step, image=image),))})
-    return model
+    return replace(model, executables={key: replace(one, steps=(replace(step, image=image),))})
 
 
 def test_a_saved_model_names_what_is_missing_and_where_it_was_looked_for(

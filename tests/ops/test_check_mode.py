@@ -17,7 +17,7 @@ import onedispatch as od
 from onedispatch.dispatch.check.child import CheckReport, run_in_child
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.dispatch.cli.kernel import app
-from onedispatch.operators.plugin.boxes import Box, partitions, singles
+from onedispatch.operators.plugin.boxes import MemberBox, partitions, singles
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import failed
 
@@ -217,7 +217,7 @@ def test_members_alone_come_shuffled_and_bounded() -> None:
     assert sorted(box.first for box in all_of) == [(i, j) for i in range(5) for j in range(6)]
     assert [box.first for box in all_of] != sorted(box.first for box in all_of)
     some = singles((1000, 1000), 50, rng)
-    assert len(some) == 50 and Box((0, 0), (1, 1)) in some and Box((999, 999), (1, 1)) in some
+    assert len(some) == 50 and MemberBox((0, 0), (1, 1)) in some and MemberBox((999, 999), (1, 1)) in some
 
 
 def test_why_cases_are_refused_is_shown(tmp_path: Path) -> None:

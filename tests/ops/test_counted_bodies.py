@@ -27,7 +27,7 @@ DEVICE = find_device("npu2")
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    engine.withdraw()
+    engine.unregister_kernels()
     catalog.forget()
 
 

@@ -337,7 +337,7 @@ WRONG = {
     ("OD_NUMBER(8)", "OD_NUMBER(-INFINITY)"): "1: a number that is not finite",
     ('{"x0", 40', '{"\\xff", 40'): "an operand has a name of other characters than printable ASCII",
     ('{"w0", ', '{"", '): "a scalar has no name",
-    ("OD_ELEMENTS", "OD_SCALAR(32)"): f"instruction {e.Op.SCALAR.value} that names nothing",
+    ("OD_ELEMENTS", "OD_SCALAR(32)"): f"instruction {e.ExprOp.SCALAR.value} that names nothing",
     ("OD_ELEMENTS", "OD_KEPT(0)"): "value 0, which was not kept before",
     ("OD_MUL", "OD_KEEP(1)"): "values are kept as 0, 1, ...",
     ("OD_ROLE_AUX", "OD_ROLE_OUTPUT + 1"): "table: role 3",

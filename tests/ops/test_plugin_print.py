@@ -121,7 +121,7 @@ def kernels() -> Iterator[None]:
     yield
     for name in [o.kernel.name for o in catalog.kernels() if o.kernel.name.startswith("say::")]:
         catalog.withdraw_kernel(name)
-    engine.withdraw()
+    engine.unregister_kernels()
 
 
 def model(*ops: str, shape: tuple[int, ...] = SHAPE, **attributes: Any) -> ModelProto:

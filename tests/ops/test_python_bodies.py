@@ -46,7 +46,7 @@ def session(op: str, **options: Any) -> od.InferenceSession:
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    engine.withdraw()
+    engine.unregister_kernels()
     catalog.forget()
 
 

@@ -50,7 +50,7 @@ def split(node: NodeSpec, lowering: Lowering) -> None:
 def test_one_operator_makes_all_outputs_of_its_node(
     kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mapping = registry.Mapping("", "Split", ("float32",), "", split)
+    mapping = registry.OpMapping("", "Split", ("float32",), "", split)
     monkeypatch.setitem(registry._MAPPINGS, ("", "Split"), mapping)
     registry._load_all()
     sizes = helper.make_tensor("sizes", TensorProto.INT64, [3], SIZES)

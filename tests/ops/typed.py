@@ -15,7 +15,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, NotI
 
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE
-from onedispatch.operators.declarations.registry import Mapping, all_mappings
+from onedispatch.operators.declarations.registry import OpMapping, all_mappings
 from tests.ops.case import OPSET, Array, Case, Input, case, f32, run_onnxruntime, value
 from tests.ops.cases import CASES
 
@@ -102,11 +102,11 @@ def bound(x: Input, dtype: str) -> list[int] | int:
     return whole
 
 
-def named(mapping: Mapping) -> tuple[str, ...]:
+def named(mapping: OpMapping) -> tuple[str, ...]:
     return MOVABLE if mapping.dtypes == ("any",) else mapping.dtypes
 
 
-def wanted(mapping: Mapping) -> Iterator[Case]:
+def wanted(mapping: OpMapping) -> Iterator[Case]:
     """Small cases of a mapped operator in its types other than float32."""
     small = [
         one

@@ -126,14 +126,14 @@ def rates(found: Kernel, name: str) -> set[str]:
 def constants_of(found: Kernel) -> Iterator[str]:
     """Every constant that some call's cost or scratch may name."""
     for leaf in (*found.cost.leaves(), *found.scratch.leaves()):
-        if leaf.op is e.Op.DEVICE:
+        if leaf.op is e.ExprOp.DEVICE:
             yield leaf.name
-        elif leaf.op is e.Op.DEVICE_BY_DTYPE:
+        elif leaf.op is e.ExprOp.DEVICE_BY_DTYPE:
             seconds = {f"{rate}_" for rate in rates(found, leaf.other)} if leaf.other else {""}
             yield from (
                 f"{rate}_{second}{leaf.name}" for rate in rates(found, leaf.part) for second in seconds
             )
-        elif leaf.op in (e.Op.WORK, e.Op.FINISH):
+        elif leaf.op in (e.ExprOp.WORK, e.ExprOp.FINISH):
             table = found.scalar(leaf.name).table
             terms = {term for row in table.rows for term, _ in (*row.work, *row.finish)} if table else ()
             yield from (f"{rate}_{term}_cycles" for rate in rates(found, leaf.part) for term in terms)

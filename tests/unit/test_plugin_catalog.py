@@ -13,7 +13,7 @@ from onedispatch import InputError, KernelLibraryError
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
-from onedispatch.operators.declarations.registry import Mapping as Row
+from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.catalog import Batch
 
@@ -31,8 +31,8 @@ def offer(name: str, origin: str, pad: float | None = None) -> Offer:
     return Offer(Kernel(name, inputs=(x,), outputs=(y,), cost=cost, code_bytes=512), origin)
 
 
-def mapping(op_type: str, origin: str, domain: str = "acme") -> Row:
-    return Row(domain, op_type, ("float32",), "", lambda node, lowering: None, origin)
+def mapping(op_type: str, origin: str, domain: str = "acme") -> OpMapping:
+    return OpMapping(domain, op_type, ("float32",), "", lambda node, lowering: None, origin)
 
 
 @pytest.fixture(autouse=True)
