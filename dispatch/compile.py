@@ -22,7 +22,7 @@ from onedispatch.dispatch.compiler.integers import dequantise_constants, group_i
 from onedispatch.dispatch.compiler.options import CompileOptions
 from onedispatch.dispatch.compiler.packed_weights import pack_weights
 from onedispatch.dispatch.compiler.passes import Context, Pass, run_passes
-from onedispatch.dispatch.compiler.precision import in_precision
+from onedispatch.dispatch.compiler.precision import lower_precision
 from onedispatch.dispatch.compiler.properties import (
     FOLDED,
     FUSED,
@@ -171,7 +171,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     Pass(
         "lower-precision",
         "computes float32 tensors in the narrower type, between casts",
-        lambda graph, context: in_precision(graph, context.options.precision, context.options.device),
+        lambda graph, context: lower_precision(graph, context.options.precision, context.options.device),
         requires=(SORTED, SHAPED),
         ensures=(SORTED, SHAPED),
         when=lambda options: options.precision != EXACT,

@@ -31,8 +31,8 @@ def check_consistent(model: CompiledModel) -> None:
     names = [v.name for v in model.inputs]
     _once(names, "inputs of the model")
     _once([v.name for v in model.outputs], "outputs of the model")
-    _insist(model.deciding <= set(names), "deciding inputs", sorted(model.deciding), f"some of {names}")
-    _insist(
+    _require(model.deciding <= set(names), "deciding inputs", sorted(model.deciding), f"some of {names}")
+    _require(
         model.source is not None or bool(model.executables), "the model", "no executable", "one, or its graph"
     )
     if model.source is not None:
@@ -43,7 +43,7 @@ def check_consistent(model: CompiledModel) -> None:
 
 def _check_source(model: CompiledModel, source: Graph) -> None:
     for given, own in ((source.inputs, model.inputs), (source.outputs, model.outputs)):
-        _insist(given == own, "the model's graph", _told(given), _told(own))
+        _require(given == own, "the model's graph", _listed(given), _listed(own))
     _check_graph("the model's graph", source, [v.name for v in source.inputs], source.output_names)
 
 
@@ -52,21 +52,21 @@ def _check_graph(where: str, graph: Graph, inputs: Iterable[str], outputs: Itera
     _once([node.name for node in graph.nodes], f"nodes of {where}")
     given = {*inputs, *graph.constants}
     order = sort_nodes(graph.nodes, given)
-    _insist(order == graph.nodes, where, "nodes before those that they read", "nodes in the order they run")
+    _require(order == graph.nodes, where, "nodes before those that they read", "nodes in the order they run")
     _exist(outputs, given.union(*(node.writes for node in graph.nodes)), f"output of {where}")
 
 
 def _check_executable(where: str, model: CompiledModel, key: str, executable: Executable) -> None:
     for given, own in ((executable.inputs, model.inputs), (executable.outputs, model.outputs)):
         same = [v.name for v in given] == [v.name for v in own]
-        _insist(same, where, _told(given), _told(own))
+        _require(same, where, _listed(given), _listed(own))
     for value, declared in zip(executable.inputs, model.inputs, strict=True):
-        _insist(value.type == declared.type, where, str(value), str(declared))
+        _require(value.type == declared.type, where, str(value), str(declared))
         fits = value.is_concrete and _takes(declared, value.concrete_shape)
-        _insist(fits or value.dtype is None, where, str(value), f"a known shape of {declared}")
+        _require(fits or value.dtype is None, where, str(value), f"a known shape of {declared}")
     base = executable_key({v.name: v.concrete_shape for v in executable.inputs if v.is_concrete}, {})
     fits = key.startswith(base) if model.deciding else key == base
-    _insist(fits, where, _told(executable.inputs), "the shapes that its key names")
+    _require(fits, where, _listed(executable.inputs), "the shapes that its key names")
     known: _Known = {v.name: _facts(v) for v in executable.inputs}
     known |= {name: (array.dtype, array.shape) for name, array in executable.constants.items()}
     for index, step in enumerate(executable.steps):
@@ -77,10 +77,10 @@ def _check_executable(where: str, model: CompiledModel, key: str, executable: Ex
             _check_program(f"step {index} of {where}", step, model.target)
     _exist(executable.sources, known, f"source of {where}")
     count = len(executable.sources)
-    _insist(count == len(executable.outputs), where, counted(count, "source"), "one for every output")
+    _require(count == len(executable.outputs), where, counted(count, "source"), "one for every output")
     for source, value in zip(executable.sources, executable.outputs, strict=True):
         fits = _fit(known[source], _facts(value))
-        _insist(fits, f"{where}, output {value.name!r}", f"{source!r}: {known[source]}", str(value))
+        _require(fits, f"{where}, output {value.name!r}", f"{source!r}: {known[source]}", str(value))
 
 
 def _check_host(where: str, step: HostStep, known: _Known) -> None:
@@ -91,18 +91,18 @@ def _check_host(where: str, step: HostStep, known: _Known) -> None:
     for name in step.inputs:
         value, (dtype, shape) = step.graph.value(name), known[name]
         fits = dtype == value.dtype and (shape is None or _takes(value, shape))
-        _insist(fits, f"{where}, input {name!r}", str(value), f"{known[name]}")
+        _require(fits, f"{where}, input {name!r}", str(value), f"{known[name]}")
     known |= {name: _facts(step.graph.value(name)) for name in step.outputs}
 
 
 def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
     given, sizes = (len(step.const), len(step.params)), tuple(step.sizes[3:])
-    _insist(given == sizes, where, f"constants and parameters of sizes {given}", f"{sizes}")
+    _require(given == sizes, where, f"constants and parameters of sizes {given}", f"{sizes}")
     for kind, slots, size in (("input", step.inputs, step.sizes[0]), ("output", step.outputs, step.sizes[1])):
         for slot in slots:
             _check_slot(f"{where}, {kind} {slot.name!r}", slot, size)
     before = [reload.before for reload in step.reloads]
-    _insist(
+    _require(
         step.reloads_in_order,
         where,
         f"reloads before operators {before}",
@@ -112,17 +112,17 @@ def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
     for slot in step.inputs:
         dtype, shape = known[slot.name]
         fits = dtype == slot.dtype and shape is not None and np.prod(shape) == slot.rows * slot.row
-        told = f"{slot.dtype}{list(slot.shape)}"
-        _insist(fits, f"{where}, input {slot.name!r}", told, f"{known[slot.name]}, what it is")
+        own = f"{slot.dtype}{list(slot.shape)}"
+        _require(fits, f"{where}, input {slot.name!r}", own, f"{known[slot.name]}, what it is")
     for slot in step.outputs:
-        _insist(slot.nbytes % _WORD == 0, f"{where}, output {slot.name!r}", slot.nbytes, "whole words")
+        _require(slot.nbytes % _WORD == 0, f"{where}, output {slot.name!r}", slot.nbytes, "whole words")
         known[slot.name] = (slot.dtype, slot.shape)
 
 
 def _check_program(where: str, step: DeviceStep, device: Device) -> None:
     """Its image starts on the cores of ``device`` and carries the kernels of its operators."""
     room = device.count("core.program_memory_bytes")
-    _insist(
+    _require(
         step.program_bytes <= room, f"{where}, its program", counted(step.program_bytes, "byte"), f"{room}"
     )
     image = np.array(step.image.words, "<u4").tobytes()
@@ -141,8 +141,8 @@ def _check_program(where: str, step: DeviceStep, device: Device) -> None:
 def _check_slot(where: str, slot: Slot, size: int) -> None:
     limits.check_tensor(where, slot.dtype, [max(d, 1) for d in slot.shape])
     fits = slot.row_pitch >= slot.row and slot.offset + slot.nbytes <= size
-    told = f"{counted(slot.nbytes, 'byte')} from {slot.offset} on, {slot.row_pitch} elements per row"
-    _insist(fits, where, told, f"rows of {slot.row} within {counted(size, 'byte')}")
+    given = f"{counted(slot.nbytes, 'byte')} from {slot.offset} on, {slot.row_pitch} elements per row"
+    _require(fits, where, given, f"rows of {slot.row} within {counted(size, 'byte')}")
 
 
 def _facts(value: Value) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
@@ -162,19 +162,19 @@ def _takes(value: Value, shape: tuple[int, ...]) -> bool:
     return len(value.shape) == len(shape) and all(same)
 
 
-def _told(values: Sequence[Value]) -> str:
+def _listed(values: Sequence[Value]) -> str:
     return ", ".join(map(str, values)) or "nothing"
 
 
 def _once(names: Sequence[str], what: str) -> None:
-    _insist(len(set(names)) == len(names), what, names, "each name once")
+    _require(len(set(names)) == len(names), what, names, "each name once")
 
 
 def _exist(names: Iterable[str], known: Iterable[str] | Mapping[str, Any], what: str) -> None:
     for name in names:
-        _insist(name in known, what, repr(name), "a value that is known by then")
+        _require(name in known, what, repr(name), "a value that is known by then")
 
 
-def _insist(fits: bool, where: str, given: object, accepted: str) -> None:
+def _require(fits: bool, where: str, given: object, accepted: str) -> None:
     if not fits:
         raise Misfit(where, str(given), accepted)

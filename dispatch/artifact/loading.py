@@ -38,10 +38,10 @@ def load(
 ) -> CompiledModel:
     """Reads a model that ``CompiledModel.save`` wrote.
 
-    ``plugins`` are files that bring kernels from outside, where the model was compiled with such: see
+    ``plugins`` are files with the custom kernels that the model was compiled with: see
     ``onedispatch.plugins``.
 
-    Raises ``CompiledModelError`` for whatever else the file may be; ``KernelNotFoundError`` with name, digest
+    Raises ``CompiledModelError`` for any other file; ``KernelNotFoundError`` with name, digest
     and where plug-ins were looked for, where the model runs a kernel that none of them brings.
     """
     discovery.use(plugins)
@@ -49,7 +49,7 @@ def load(
 
 
 def opened(model: object) -> CompiledModel | None:
-    """Returns the compiled model that a path or bytes hold, None for whatever else ``model`` is.
+    """Returns the compiled model that a path or bytes hold, None for any other ``model``.
 
     Raises as ``load`` does.
     """

@@ -112,7 +112,7 @@ class CompiledModel:
 
     def check_kernels(self, where: str) -> None:
         """Raises ``KernelNotFoundError`` where a kernel of its programs, or of its nodes on the host, is
-        neither ours nor a plug-in's; ``UnknownOperatorError`` for operators of its graph that nobody maps."""
+        neither ours nor a plug-in's; ``UnknownOperatorError`` for unmapped operators of its graph."""
         executables = list(self.executables.values())
         steps = [step for one in executables for step in one.device_steps]
         reloads = (reload.kernels for step in steps for reload in step.reloads)
@@ -124,7 +124,7 @@ class CompiledModel:
             refuse_missing(self.source)
 
     def _origins(self) -> dict[str, str]:
-        """The file or module that each kernel from outside came from, by its name."""
+        """The file or module that each custom kernel came from, by its name."""
         return {used.name: used.origin for one in self.executables.values() for used in one.kernels}
 
     # -- transactions ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ def main() -> None:
     _open_streams()
     try:
         ctrl_c.listen()
-        # Here, since it takes a while, in which somebody may change their mind.
+        # Imported here: it takes a while, and Ctrl-C is handled by now.
         from onedispatch.dispatch.cli.commands import run
 
         run()

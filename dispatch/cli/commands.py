@@ -49,19 +49,19 @@ app.add_typer(kernel.app, name="kernel")
 
 
 def run() -> None:
-    """The command that the arguments name: whatever goes wrong is one message and exit code 1.
+    """Runs the command that the arguments name. Every error is one message and exit code 1.
 
     ``cli`` adds what an interrupt does.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # a stream that somebody put there
+        with contextlib.suppress(AttributeError):  # a replaced stream has no such method
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         try:
             with protecting_files():
                 app()
         finally:
-            sys.stdout.flush()  # a full device shows here, or when Python ends and nobody can say so
+            sys.stdout.flush()  # a full device shows here; when Python ends, no message could be written
     except OneDispatchError as error:
         _fail(error)
     except BrokenPipeError:  # `| head` closed the pipe

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch kernel check``: whether kernels from outside touch what they declare, and nothing else."""
+"""``onedispatch kernel check``: checks that custom kernels touch what they declare, and nothing else."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def check(
 ) -> None:
     """Run every member of a kernel alone, in shuffled order and in partitions, in a child process.
 
-    Says who reads or writes what was not declared, who writes what others write, who leaves out what was
-    declared, and whose declaration is much too wide. Ends with 0 where nothing is wrong (warnings are not),
-    with 1 where something is.
+    Names members that read or write what was not declared, that write what others write, that leave out what
+    was declared, and declarations that are much too wide. Ends with 0 where nothing is wrong (warnings are
+    not), with 1 where something is.
     """
     options = flags.options
     with out.working("checking"):
-        report = _told(file, kernel, case or [], model, inputs, options, device)
+        report = _report(file, kernel, case or [], model, inputs, options, device)
     if json:
         out.print_json(as_dict(file, report))
     else:
@@ -78,7 +78,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _told(
+def _report(
     file: str,
     kernel: str,
     cases: list[str],

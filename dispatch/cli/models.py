@@ -323,14 +323,14 @@ def _why(row: NodePlacement) -> str:
 
 
 def _show_kernels(executable: Executable) -> None:
-    """Kernels from outside, with what their declarations say that a reader should know."""
+    """Prints the custom kernels, with what their declarations warn of."""
     if not executable.kernels:
         return
     rows = [
         (used.name, f"0x{used.digest:08X}", used.origin, ", ".join(used.nodes) or "-")
         for used in executable.kernels
     ]
-    out.table("Kernels from outside", ("kernel", "digest", "from", "nodes on the host"), rows)
+    out.table("Custom kernels", ("kernel", "digest", "from", "nodes on the host"), rows)
     for used in executable.kernels:
         for note in notes_on(used.name):
             out.tell(f"{used.name}: {note}")

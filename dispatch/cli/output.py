@@ -40,7 +40,7 @@ Shapes = Annotated[
 CastPolicy = Annotated[
     str,
     typer.Option(
-        help="f32: a kernel from outside computes in f32 what it lacks element types for. error: it refuses."
+        help="f32: a custom kernel computes in f32 what it lacks element types for. error: it refuses."
     ),
 ]
 Precision = Annotated[
@@ -55,7 +55,7 @@ Sums = Annotated[
 ]
 KernelSeconds = Annotated[
     float | None,
-    typer.Option(help="What a call of a kernel from outside may take before the run ends; 60 by default."),
+    typer.Option(help="What a call of a custom kernel may take before the run ends; 60 by default."),
 ]
 Threads = Annotated[int | None, typer.Option(help="Host threads; the default lets each part choose.")]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel from outside in words: what ``onedispatch kernel show`` says of its declaration."""
+"""The declaration of a custom kernel as text, for ``onedispatch kernel show``."""
 
 from __future__ import annotations
 

@@ -74,13 +74,13 @@ def _summary(found: list[FileSurvey], bad: list[FileSurvey], replays: bool) -> s
     kinds = Counter(file.kind for file in found)
     transactions = [file for file in found if file.kind == TRANSACTION]
     warnings = sum((Counter(file.warnings) for file in found), Counter[str]())
-    told = ", ".join(f"{number:,} {kind}" for kind, number in warnings.most_common()) or "none"
+    listed = ", ".join(f"{number:,} {kind}" for kind, number in warnings.most_common()) or "none"
     text = (
         f"{counted(kinds[TRANSACTION], 'transaction')} of "
         f"{counted(sum(file.operations for file in transactions), 'operation')}, "
         f"{counted(kinds[PACKETS], 'file')} of control packets, {counted(kinds[OTHER], 'other')}; "
         f"{sum(file.lossless for file in found if file.kind != OTHER)} lossless, "
-        f"{counted(sum(file.errors for file in found), 'error')}, warnings: {told}"
+        f"{counted(sum(file.errors for file in found), 'error')}, warnings: {listed}"
     )
     if replays:
         text += (

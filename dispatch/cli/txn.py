@@ -175,17 +175,17 @@ def explain(
     argument: Argument = None,
     json: out.Json = False,
 ) -> None:
-    """Say what a transaction does: who moves what, from which argument, waiting for what."""
+    """Say what a transaction does: what each DMA moves, from which argument, waiting for what."""
     compiled = packets is None and read_file(path).startswith(MAGIC)
     explanation = explain_model(load(path)) if compiled else read_merged(path, packets, argument).explain()
     if svg is not None:
         write_file(svg, picture(explanation).encode())
     if json:
-        told = explanation.to_dict()
+        shown = explanation.to_dict()
         if tile is not None:
             column, row = _parse_tile(tile)
-            told = next((t for t in told["tiles"] if (t["column"], t["row"]) == (column, row)), {})
-        out.print_json(told)
+            shown = next((t for t in shown["tiles"] if (t["column"], t["row"]) == (column, row)), {})
+        out.print_json(shown)
     elif tile is not None:
         out.say(explanation.tile_text(_parse_tile(tile)), end="")
     else:
@@ -335,8 +335,8 @@ def fuse(
     layout = result.layout
     if json:
         bindings = [vars(bound) for bound in layout.bindings]
-        told = {"files": written, "sizes": layout.sizes, "tensors": layout.tensors, "bindings": bindings}
-        out.print_json(told)
+        shown = {"files": written, "sizes": layout.sizes, "tensors": layout.tensors, "bindings": bindings}
+        out.print_json(shown)
         return
     out.say(f"{', '.join(written)}: {repr(result.transaction)[1:-1]}")
     for argument, size in sorted(layout.sizes.items()):

@@ -105,7 +105,7 @@ class DeviceRegion:
         return name, at
 
     def verify(self) -> None:
-        """Raises ``InternalError`` where an operator reads what nobody has made, or an output is missing."""
+        """Raises ``InternalError`` where an operator reads what none before makes, or an output lacks."""
         known = {self.root(name) for name in self.inputs} | {n for n, s in self.spec.items() if s.is_const}
         made: set[str] = set()
         for placed in self.operators:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before any shape is known: nodes that nobody knows; in strict mode, those that no shape could make map."""
+"""Refusals before any shape is known: unknown operators; in strict mode, nodes that map for no shape."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refuse_missing(graph: Graph) -> None:
     operators = {(domain, op_type) for _, domain, op_type in missing}
     raise UnknownOperatorError(
         f"model {graph.name}",
-        f"{counted(len(missing), 'node')} of {counted(len(operators), 'operator')} that nobody knows",
+        f"{counted(len(missing), 'node')} of {counted(len(operators), 'unknown operator')}",
         f"operators of onnx, of onnxruntime and of plug-ins ({discovery.searched()})",
         "name the plug-in that maps them: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH, "
         "or map them with od.maps before the model is compiled",
@@ -53,7 +53,7 @@ def refuse_missing(graph: Graph) -> None:
 
 
 def _refuse_bodies(graph: Graph) -> None:
-    """Raises ``UnsupportedModelError`` for kernels from outside in bodies that no engine runs with them."""
+    """Raises ``UnsupportedModelError`` for custom kernels in bodies that no engine runs with them."""
     lines = [
         f"{node.name} ({node.op_type}): its body has {', '.join(f'{d}.{op}' for d, op in own)}"
         for node in graph.nodes
@@ -62,7 +62,7 @@ def _refuse_bodies(graph: Graph) -> None:
     if lines:
         raise UnsupportedModelError(
             f"model {graph.name}",
-            f"kernels from outside in bodies that onnxruntime alone runs, of {counted(len(lines), 'node')}",
+            f"custom kernels in bodies that onnxruntime alone runs, of {counted(len(lines), 'node')}",
             f"such kernels in the graph, in functions, and in bodies of {' and '.join(RUN_HERE)}",
             "unroll it, or write it as a Loop",
             nodes=lines,

@@ -26,7 +26,7 @@ _BOUNDED = frozenset(
 
 
 def may_evaluate(node: Node) -> bool:
-    """Whether it gives the same result for the same inputs every time, and without a kernel from outside."""
+    """True if the node gives the same result for the same inputs every time, without a custom kernel."""
     return node.op_type not in _RANDOM and not node.has_subgraph and plugin_of(node) is None
 
 
@@ -123,7 +123,7 @@ def _run_all(
 
 
 def _run_each(piece: Graph, nodes: list[Node]) -> tuple[dict[str, Array], list[Node]]:
-    """Node by node; whoever gives no tensor comes back, and so does what reads it."""
+    """Runs node by node. Returns nodes that give no tensor, and those that read their results, as not run."""
     known = dict(piece.constants)
     stuck = []
     for node in nodes:

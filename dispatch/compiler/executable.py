@@ -157,7 +157,7 @@ Step = DeviceStep | HostStep
 
 @dataclass(frozen=True)
 class UsedKernel:
-    """A kernel from outside that an executable runs, and the name of the file or module that it came from.
+    """A custom kernel that an executable runs, and the name of the file or module that it came from.
 
     ``nodes`` are those that it computes on the host.
     """
@@ -174,7 +174,7 @@ class Executable:
 
     ``sources`` names, for each output, the value that it is. ``constants`` are
     outputs of the model that no step makes, since they are known already
-    (only where the host may take part). ``kernels`` are those from outside.
+    (only where the host may take part). ``kernels`` are the custom ones.
     """
 
     inputs: tuple[Value, ...]

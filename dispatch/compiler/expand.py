@@ -48,7 +48,7 @@ def _of_opset(body: Graph, opset: int) -> Graph:
 
 
 def _wanted(graph: Graph) -> frozenset[str]:
-    """Values that somebody reads, or that leave."""
+    """Values that a node reads, or that are outputs."""
     return graph.output_names.union(name for one in graph.nodes for name in one.reads)
 
 

@@ -7,7 +7,7 @@ or behind the QuantizeLinear that reads it, so that operators and their integers
 keeps goes. A group becomes its operator on integers, where that maps. None of these changes a number but the
 last, which rounds sums of integers once where floats would round every step.
 
-What stays is told: each DequantizeLinear and QuantizeLinear that is left has a remark that says why.
+Each DequantizeLinear and QuantizeLinear that is left has a remark that says why.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def group_integers(graph: Graph, device: Device) -> Graph:
         before, graph = graph, _without_repeats(graph)
         after = work.round(graph)
         graph = fold_constants(after) if after is not graph else graph
-    return work.told(graph)
+    return work.with_remarks(graph)
 
 
 def dequantise_constants(graph: Graph) -> Graph:
@@ -97,7 +97,7 @@ def _read(index: Index, name: str) -> Edge | None:
 
 
 def _made(index: Index, node: Node) -> Edge | str:
-    """The integers that alone are made of the one result of a node; or who else needs it."""
+    """The integers that alone are made of the one result of a node; or what else reads it."""
     graph = index.graph
     if len(node.writes) != 1:
         return f"{node.name} ({node.op_type}) makes several values"
@@ -232,7 +232,7 @@ class _Pass:
 
     # -- what stays ----------------------------------------------------------------------------------------
 
-    def told(self, graph: Graph) -> Graph:
+    def with_remarks(self, graph: Graph) -> Graph:
         """``graph`` with a remark on every DequantizeLinear and QuantizeLinear that is left."""
         index, splice = Index.of(graph), Splice(graph)
         for node in graph.nodes:
@@ -279,7 +279,7 @@ def _chosen(
 
 
 def _with_dequantisers(index: Index, changes: list[_Change], taken: dict[str, int]) -> list[_Change]:
-    """The changes, with each DequantizeLinear that nobody reads then, in that of its first reader."""
+    """The changes, with each DequantizeLinear that loses its last reader, in that of its first reader."""
     more: dict[int, list[Node]] = {}
     still = {value.name for change in changes for value in change.new.inputs}
     for node in filter(_is_dequantiser, index.graph.nodes):

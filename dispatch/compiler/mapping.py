@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX nodes to device operators: 1:1, 1:N, and N:1 by absorbing readers.
+"""ONNX nodes to device operators: 1:1, 1:N, and N:1 by merging readers into producers.
 
 The result is a list of units in topological order: a device operator, an alias (a node that
 only renames bytes), or a node that stays on the host, with its reason.
@@ -124,7 +124,7 @@ class Specs:
                 (self.decided if i in deciding else self.of)(name) if name else None
                 for i, name in enumerate(node.inputs)
             ],
-            # Outputs that nobody reads are absent: Dropout's mask, say, needs no operator.
+            # Unread outputs are absent: Dropout's mask, say, needs no operator.
             [self.of(name) if name in self._read else None for name in node.outputs],
             node.attributes,
         )
@@ -133,7 +133,7 @@ class Specs:
 def map_graph(graph: Graph, device: Device) -> list[Unit]:
     """Returns every node of ``graph`` as units, in topological order.
 
-    Whatever is on the device can be built for it: an operator that does not fit is refused here.
+    Every operator on the device can be built for it: one that does not fit is refused here.
     """
     specs = Specs(graph)
     lowering = Lowering(device)
@@ -203,7 +203,7 @@ def _check_ends(
     ops: Sequence[Operator],
     aliases: Sequence[Alias],
 ) -> None:
-    """Raises ``InternalError`` when nobody makes an output of the node, or what an operator reads."""
+    """Raises ``InternalError`` when no operator makes an output of the node, or what an operator reads."""
     made = {t.name for op in ops for t in op.outputs} | {alias.output.name for alias in aliases}
     known = made | {tensor.name for tensor in node.inputs if tensor is not None}
     reads = [t for op in ops for t in op.inputs] + [alias.source for alias in aliases]
@@ -233,8 +233,8 @@ _INSTEAD = {
 def _unknown(node: Node) -> Refusal:
     """Says that nothing maps it, and what does the same: similar spelling is no similar function."""
     if not node.domain and node.op_type in DATA_DECIDES_SHAPE:
-        told = f"the shape of {node.op_type}'s result depends on its data, and is known only at run time"
-        return Refusal(told, "operators whose shapes follow from those of their inputs")
+        reason = f"the shape of {node.op_type}'s result depends on its data, and is known only at run time"
+        return Refusal(reason, "operators whose shapes follow from those of their inputs")
     reason = f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
     listed = "what `onedispatch ops` lists"
     instead = None if node.domain else _INSTEAD.get(node.op_type)
@@ -266,18 +266,18 @@ def in_order(units: Sequence[Unit]) -> list[Unit]:
 def merged(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
     """Merges operators into the producer of one of their inputs until nothing changes.
 
-    A producer may absorb its reader when nobody else needs the value between them, or when the merged
-    operator writes it too; it takes the reader's place, where all its inputs exist, so that nobody may need
-    the value before. What would not fit the device
-    is not merged. Units say which merges made them, and which nearly took them.
+    A producer merges with its reader when the value between them has no other reader, or when the merged
+    operator writes it too. The merged operator takes the reader's place, where all its inputs exist, so no
+    reader of the value may stand before. What would not fit the device is not merged. Units say which
+    merges made them, and which nearly took them.
     """
     live: list[Unit | None] = list(units)
     while True:
         before = sum(unit is not None for unit in live)
         missed = _merge_once(live, outputs)
         if sum(unit is not None for unit in live) == before:
-            told = ((unit, tuple(missed.get(i, ()))) for i, unit in enumerate(live) if unit is not None)
-            return [replace(unit, missed=missed) if missed else unit for unit, missed in told]
+            left = ((unit, tuple(missed.get(i, ()))) for i, unit in enumerate(live) if unit is not None)
+            return [replace(unit, missed=missed) if missed else unit for unit, missed in left]
 
 
 def _merge_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, list[str]]:
@@ -297,7 +297,7 @@ def _merge_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, l
             producer = live[source]
             joined = _merge(producer, unit, readers, outputs) if producer else None
             if isinstance(joined, str) and producer is not None:
-                if producer.nodes[-1] is not unit.nodes[0]:  # within a node it is nobody's concern
+                if producer.nodes[-1] is not unit.nodes[0]:  # within a node it is no remark
                     missed.setdefault(index, []).append(joined)
             elif isinstance(joined, Unit):
                 live[source] = None
@@ -343,7 +343,7 @@ def _merge(
 def _needed_elsewhere(
     producer: Unit, consumer: Unit, readers: Mapping[str, Sequence[Unit]], outputs: frozenset[str]
 ) -> str:
-    """Who else needs the one value that ``producer`` makes; "" where nobody does."""
+    """Names another reader of the one value that ``producer`` makes; "" where there is none."""
     (between,), node = producer.writes, producer.nodes[-1].name
     if between in outputs:
         return an_output(between, node)
@@ -356,7 +356,7 @@ def _needed_elsewhere(
 
 
 def _needed_before(producer: Unit, consumer: Unit, readers: Mapping[str, Sequence[Unit]]) -> str:
-    """Who needs the one value that ``producer`` makes before ``consumer`` does; "" where nobody does."""
+    """Names a reader before ``consumer`` of the one value that ``producer`` makes; "" where there is none."""
     (between,) = producer.writes
     earliest, *_ = readers[between]  # in the order in which they run
     if earliest.writes[0] == consumer.writes[0]:  # it may have taken in another producer by now

@@ -75,7 +75,7 @@ def call(mapping: OpMapping, spec: NodeSpec, lowering: Lowering) -> None:
         Unsupported: the function does not take the node.
         OperatorError: an operator that it makes is declared wrongly.
         ModelError: the node has an attribute that the function never reads.
-        InternalError: whatever else it raises.
+        InternalError: anything else that it raises.
     """
     about = f"node {spec.name} ({spec.op_type})"
     read = Attributes(spec.attributes)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the values between the phases keep to: each ``verify`` of ``phases`` asks here.
 
-A fault is a mistake of OneDispatch, or of whoever made the value: an ``InternalError`` that names the
+A fault is a mistake of OneDispatch, or of the code that made the value: an ``InternalError`` that names the
 phase and the field, with what was given and what is accepted.
 """
 

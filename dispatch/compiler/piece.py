@@ -31,7 +31,7 @@ class Piece:
     values: dict[str, Value] = field(default_factory=dict)
 
     def _own(self, name: str) -> str:
-        """A name that is nobody's yet: values of the graph keep theirs."""
+        """Returns an unused name: values of the graph keep theirs."""
         while any(
             name in names for names in (self.graph.values, self.graph.constants, self.values, self.constants)
         ):

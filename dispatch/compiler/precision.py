@@ -8,7 +8,7 @@ it is, and before mapping, whose merges see element types as they will be. What 
 - inputs and outputs of the model: casts on the device stand behind and before them;
 - operands that decide shapes (``shape_operands``) and what computes them, and attributes: an epsilon is no
   tensor;
-- scales, which say what integers stand for, with the nodes that take them; kernels from outside, which were
+- scales, which say what integers stand for, with the nodes that take them; custom kernels, which were
   written for what the model says; bodies of control flow;
 - what is counted: from integers through products and sums to a sine or cosine, to an output or to integers
   again, and from inputs of the model so to integers; eight bits tell no place beyond 256 from the next;
@@ -46,10 +46,10 @@ from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.transactions import Device
 
 _F32 = PRECISIONS[EXACT]
-_OUTSIDE = Refusal("kernels from outside take what the model says")
+_CUSTOM = Refusal("custom kernels take what the model says")
 
 
-def in_precision(graph: Graph, precision: str, device: Device) -> Graph:
+def lower_precision(graph: Graph, precision: str, device: Device) -> Graph:
     """``graph``, whose shapes are known, with its float32 tensors in the type of ``precision``.
 
     ``inserted`` of the result names the casts, ``remarks`` the nodes that compute in float32 for want of a
@@ -131,7 +131,7 @@ def _is_whole(graph: Graph, name: str) -> bool:
 
 
 def _back(ends: list[str], makers: Mapping[str, Node]) -> frozenset[str]:
-    """``ends`` that somebody makes, and all that they are made of."""
+    """Those of ``ends`` that a node makes, and all values that they are computed from."""
     found: set[str] = set()
     while ends:
         name = ends.pop()
@@ -147,7 +147,7 @@ def _moves(node: Node) -> bool:
 
 
 def _float32_makers(index: Index, node: Node) -> list[Node]:
-    """Who makes the float32 values that the node reads, value by value."""
+    """The nodes that make the float32 values that ``node`` reads, value by value."""
     read = (name for name in node.reads if index.graph.value(name).dtype == _F32)
     return [index.makers[name] for name in read if name in index.makers]
 
@@ -217,7 +217,7 @@ class _Narrowing:
                 self._remark(node, refused[node.name])
         for node in self.graph.nodes:
             if plugin_of(node) is not None and self._has_float32(node):
-                self._remark(node, _OUTSIDE)
+                self._remark(node, _CUSTOM)
         narrow = wanted.keys() - refused.keys()
         narrow -= self._between_wide(narrow)
         return {name: node for name, node in wanted.items() if name in narrow}

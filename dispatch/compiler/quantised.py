@@ -47,11 +47,11 @@ def sources(graph: Graph) -> dict[str, Source]:
 
 
 def quantisations(graph: Graph) -> dict[str, Quantisation]:
-    """What tensors of ``graph`` stand for, by name, where constants and shapes say it."""
-    told = {
+    """Quantisation of the tensors of ``graph``, by name, where constants and shapes say it."""
+    found = {
         name: quantisation(graph.value(name), graph.constants, *said) for name, said in sources(graph).items()
     }
-    return {name: one for name, one in told.items() if one is not None}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def quantisation(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels from outside an executable runs: what a saved model names, and must find again."""
+"""The custom kernels that an executable runs: a saved model names them and must find them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_FOUND = error_class(next(row.code for row in STATUSES if row.name == "not_f
 
 
 def used_kernels(steps: Iterable[Step]) -> tuple[UsedKernel, ...]:
-    """The kernels from outside that steps run, by name."""
+    """The custom kernels that steps run, by name."""
     brought: dict[str, Any] = {}
     hosted: dict[str, list[str]] = {}
     for step in steps:
@@ -42,7 +42,7 @@ def used_kernels(steps: Iterable[Step]) -> tuple[UsedKernel, ...]:
 
 
 def host_kernels(node: Node) -> list[Any]:
-    """The kernels from outside that a node needs on the host: its own, and those of nodes in its bodies."""
+    """The custom kernels that a node needs on the host: its own, and those of nodes in its bodies."""
     rows = [registry.mapping_for(*one) for one in [(node.domain, node.op_type), *node.inner]]
     return [row.plugin.kernel for row in rows if row is not None and row.plugin is not None]
 
@@ -77,7 +77,7 @@ def short_origin(kernel: Any) -> str:
 
 
 def notes_on(name: str) -> list[str]:
-    """What a kernel's declaration says that who runs a model with it should know."""
+    """Warnings of a kernel's declaration, for the reader of ``inspect``."""
     declared = getattr(catalog.named(name), "declared", None)
     if declared is None:
         return []

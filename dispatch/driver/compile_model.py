@@ -63,15 +63,15 @@ def compile_model(
         cache_size: how many executables are kept.
         selector: chooses how each operator's loops are laid over the array; None searches.
         plugins: kernel libraries, Python files or folders of these, loaded before others: see ``od.plugins``.
-        cast_policy: what happens where a kernel from outside lacks an input's element type. ``"error"``
+        cast_policy: what happens where a custom kernel lacks an input's element type. ``"error"``
             refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
         sums: of matrix products between steps: ``"exact"``, or ``"narrow"``, in the type of the results,
             which is faster and rounds or saturates at every step (operators/README.md).
 
     Raises:
         ModelError: it is no valid model.
-        UnsupportedModelError, UnknownOperatorError: all nodes that do not map, of domains that nobody knows.
-        KernelError: a node that its kernel from outside refuses, or says otherwise of than the model.
+        UnsupportedModelError, UnknownOperatorError: all nodes that do not map; all of unknown domains.
+        KernelError: a node that its custom kernel refuses, or of whose outputs it says other than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
         InputError: no such precision, fallback, sums, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.

@@ -184,7 +184,7 @@ class HostRegion:
         yield from self._cover(nodes[half:])
 
     def _edges(self, nodes: Sequence[Node]) -> tuple[list[str], tuple[str, ...]]:
-        """Returns the values that ``nodes`` read from outside, and those that are read outside of them."""
+        """Returns the values that ``nodes`` read from other nodes, and those that other nodes read."""
         inside = {node.name for node in nodes}
         made = {name for node in nodes for name in node.writes}
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)

@@ -2,7 +2,7 @@
 """Rules that fold a bias or a batch normalisation into the convolution before it.
 
 Other epilogues have no ONNX node to write: a bias behind a product, a batch normalisation behind a
-convolution and functions behind either are fused when operators are mapped (``compiler.mapping.absorb``).
+convolution and functions behind either are fused when operators are mapped (``compiler.mapping.merged``).
 A transposed convolution may become several operators, so its weights are scaled here, before mapping.
 """
 

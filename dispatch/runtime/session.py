@@ -63,7 +63,7 @@ class NodeArg:
 
 
 class _Loaded:
-    """An executable with one runner per step, None for those that nobody has asked for yet."""
+    """An executable with one runner per step, None for those that have not been asked for yet."""
 
     def __init__(self, executable: Executable) -> None:
         self.executable = executable
@@ -84,17 +84,17 @@ class InferenceSession:
         shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
         cache_size: executables kept for models whose shapes vary.
         plugins: kernel libraries, Python files or folders of these: see ``onedispatch.plugins``.
-        kernel_seconds: what one call of a kernel from outside may take of the host's time before the run ends
+        kernel_seconds: what one call of a custom kernel may take of the host's time before the run ends
             with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60. A
             Python call that never returns to the interpreter (``lock.acquire()``, ``time.sleep``) cannot be
             ended in this process; ``check="access"`` and ``onedispatch kernel check`` run kernels in a child
             process, which is killed.
-        check: ``"access"`` runs every node of a kernel from outside member by member first, in a child
+        check: ``"access"`` runs every node of a custom kernel member by member first, in a child
             process, on the inputs that it has in the run: slow, for authors of kernels. See ``findings``.
             The model is compiled and run in a child first, so that a kernel that crashes, or ends its
             process, is an error there and not the end of this process.
         check_seconds: what a check may take in all.
-        cast_policy: ``"f32"`` has kernels from outside compute in f32 what they have no element type for.
+        cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
             A compiled model was made with its own device, precision, fallback, cast_policy and sums: others
             are refused.
@@ -276,7 +276,7 @@ class InferenceSession:
             return [values[executable.sources[index]] for index in indices]
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
-        """What check mode says of the nodes that kernels from outside compute, for these inputs.
+        """What check mode says of the nodes that custom kernels compute, for these inputs.
 
         Raises ``InputError`` for sessions without ``check="access"``.
         """
@@ -430,9 +430,9 @@ class InferenceSession:
 _RUN = inspect.unwrap(InferenceSession.run).__code__
 
 
-def _summary(told: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
+def _summary(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
     """All steps of a run as one report; dispatches are counted through."""
-    reports = [report() for report in told]
+    reports = [report() for report in made]
     ops: list[OpReport] = []
     reloads: list[ReloadReport] = []
     dispatches = 0

@@ -323,7 +323,9 @@ def _assumptions(raw: Mapping[str, Any]) -> list[Assumption]:
         Assumption(
             _place(lock),
             f"lock {lock['lock']} has a partner outside: "
-            + ("set, but released by nobody" if lock["set"] else "neither set nor released by anybody"),
+            + (
+                "set, but no instruction releases it" if lock["set"] else "no instruction sets or releases it"
+            ),
             lock["times"],
         )
         for lock in raw["assumed"]

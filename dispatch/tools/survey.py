@@ -80,7 +80,7 @@ def _surveyed(folder: Path, paths: Sequence[Path], jobs: int, replays: bool) -> 
 
 
 def survey_file(name: str, folder: str, replays: bool) -> FileSurvey:
-    """Surveys one file; whatever is wrong with it becomes its ``problem``."""
+    """Surveys one file; an error becomes its ``problem``."""
     path = Path(name)
     place = str(path.relative_to(folder))
     try:

@@ -347,7 +347,7 @@ def test_inspect_shows_kernels_and_what_they_declare(plugin: Path, tmp_path: Pat
     assert (kernel["name"], kernel["origin"], kernel["nodes"]) == ("acme::scale_add@1", "acme_kernels.py", [])
     assert "not to be deterministic" in kernel["notes"][0] and "advice" in kernel["notes"][1]
     told = onedispatch("inspect", str(path), "--plugin", str(plugin))
-    assert "Kernels from outside" in told.stdout and "warning: it is declared" in told.stdout
+    assert "Custom kernels" in told.stdout and "warning: it is declared" in told.stdout
 
 
 def test_the_cast_policy_of_the_command_line(plugin: Path, tmp_path: Path) -> None:

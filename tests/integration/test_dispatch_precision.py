@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onedispatch as od
 from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compiler.fold import specialise
-from onedispatch.dispatch.compiler.precision import in_precision, rounded
+from onedispatch.dispatch.compiler.precision import lower_precision, rounded
 from onedispatch.dispatch.driver.compile_model import imported
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.frontend.graph import Graph, Node
@@ -58,8 +58,8 @@ def node(op: str, reads: str, writes: str, **attributes: object) -> onnx.NodePro
 def narrowed(given: onnx.ModelProto) -> Graph:
     graph = imported(given)
     special = specialise(graph, {v.name: v.concrete_shape for v in graph.inputs}, {})
-    assert in_precision(special, "fp32", find_device("npu2")) is special
-    return in_precision(special, "bf16", find_device("npu2"))
+    assert lower_precision(special, "fp32", find_device("npu2")) is special
+    return lower_precision(special, "bf16", find_device("npu2"))
 
 
 def types(graph: Graph, one: Node) -> list[str]:
@@ -201,7 +201,7 @@ def test_kernels_from_outside_take_what_the_model_says(bring: Bring) -> None:
     given = custom_model(nodes, [value("x", [3, 4])], [value("y", None)])
     session = od.InferenceSession(given, precision="bf16")
     rows = {row.node: row for row in session.placement}
-    assert "computes in float32: kernels from outside" in rows["outside"].remark
+    assert "computes in float32: custom kernels" in rows["outside"].remark
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], -3 * x)
     assert {one["x"].dtype for one in kernel.asked} == {"f32"}
