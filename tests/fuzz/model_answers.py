@@ -124,7 +124,7 @@ DIFFERENT = (
     ),
     Deviation(
         r"float16.*Pow\(const float16\[[^\]]*\], y",
-        "onnxruntime hands exponents on in float32, without rounding them to float16: which of them are whole",
+        "onnxruntime takes exponents in float32, without rounding them to float16: which of them are whole",
     ),
     Deviation(
         r"(Sinh|Cosh|Tan|Reciprocal|Exp)\(.*(Sin|Cos|Tan)\(y",
