@@ -75,6 +75,7 @@ generate: $(if $(wildcard $(STAMPS)/dev),,$(STAMPS)/dev)
 	$(BIN)/python -m onedispatch.operators.codegen.gendocs operators
 	$(BIN)/python -m onedispatch.transactions.codegen.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.transactions.codegen.genreadme transactions/README.md
+	$(BIN)/python -m onedispatch.dispatch.codegen.gendocs ARCHITECTURE.md
 
 generated: $(STAMPS)/dev
 	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py

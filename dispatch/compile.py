@@ -155,7 +155,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "insert-casts",
-        "casts around custom kernels that lack an element type, under cast_policy='f32'",
+        "puts casts around custom kernels that lack an element type, under cast_policy='f32'",
         lambda graph, context: context.custom.inserted(graph),
         requires=(SORTED, SHAPED),
         ensures=(SORTED, SHAPED),

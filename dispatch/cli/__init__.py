@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console script: what ends the command line, and how it says so. ``commands`` has them."""
+"""The commands of ``onedispatch``, one file each. Here: the console script and what ends it."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a ``Graph`` to an ``Executable``: fold, map, partition, place in memory, emit, fuse."""
+"""What the passes of ``dispatch/compile.py`` do, from a ``Graph`` to an ``Executable``."""

@@ -188,7 +188,7 @@ class LoadedStep:
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
         session = self._session
-        return partial(_told, run, self._step, session.launch_us, session.array_hz, tuple(self.prints))
+        return partial(_full_report, run, self._step, session.launch_us, session.array_hz, tuple(self.prints))
 
     def _unwritten(self, canary: np.uint32) -> list[Slot]:
         image = _map(self._output)
@@ -235,7 +235,9 @@ def _not_written(slots: Sequence[Slot]) -> SimulationError:
     )
 
 
-def _told(run: Any, step: DeviceStep, launch_us: float, hz: float, prints: tuple[Print, ...]) -> RunReport:
+def _full_report(
+    run: Any, step: DeviceStep, launch_us: float, hz: float, prints: tuple[Print, ...]
+) -> RunReport:
     raw = run.report()
     return replace(_report(raw, step, launch_us), prints=prints, trace=trace_of(raw, step, hz))
 

@@ -35,6 +35,16 @@ def test_generated_files_are_up_to_date(module: str, repository: Path, tmp_path:
         assert wanted == committed, f"{path.name} is stale, run `make generate`:\n" + "\n".join(difference)
 
 
+def test_the_architecture_page_has_the_passes_and_folders_of_today(repository: Path, tmp_path: Path) -> None:
+    committed = (repository / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    page = tmp_path / "ARCHITECTURE.md"
+    page.write_text(committed, encoding="utf-8")
+    command = [sys.executable, "-m", "onedispatch.dispatch.codegen.gendocs", str(page)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert page.read_text(encoding="utf-8") == committed, "ARCHITECTURE.md is stale, run `make generate`"
+
+
 def test_every_generated_header_has_a_generator(repository: Path, tmp_path: Path) -> None:
     for module in GENERATORS:
         command = [sys.executable, "-m", module, str(tmp_path)]

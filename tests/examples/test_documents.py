@@ -75,6 +75,7 @@ def blocks_of(page: str) -> list[Block]:
 def test_pages_are_found() -> None:
     assert {"README.md", "operators/YOUR_KERNELS.md", "operators/YOUR_OPERATORS.md"} <= set(PAGES)
     assert {"operators/README.md", "transactions/README.md"} <= set(PAGES)
+    assert {"ARCHITECTURE.md", "CONTRIBUTING.md", "GLOSSARY.md"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -108,6 +109,18 @@ def test_the_blocks_run_in_order(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert done.stdout.count("ran ") >= len(run)
     assert "warning:" not in done.stderr, done.stderr
+
+
+def test_the_glossary_names_what_exists() -> None:
+    lines = (ROOT / "GLOSSARY.md").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in (line.strip("| ").split(" | ") for line in lines) if len(row) == 3]
+    places = [part for _, _, where in rows for part in where.split("; ") if part.startswith("`")]
+    assert len(places) > 60
+    for place in places:
+        file, *names = re.findall("`([^`]+)`", place)
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for name in names:
+            assert re.search(rf"\b{re.escape(name)}\b", text), f"{file} has no {name}"
 
 
 @pytest.mark.parametrize("page", PAGES)
