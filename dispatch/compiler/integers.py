@@ -359,7 +359,8 @@ def _sunk(index: Index, node: Node, mover: Mover) -> Iterator[_Change]:
     made = {name: piece.value(f"{name}_integers", first.dtype, graph.value(name).shape) for name in floats}
     if inputs is None:
         return
-    piece.write(node.op_type, inputs, [made.get(name, name) for name in node.outputs], node)
+    outputs = [made.get(name, name) for name in node.outputs]
+    piece.write(node.op_type, inputs, outputs, node, since=mover.since)
     for name, own in made.items():
         rest = first.node.inputs[1:]
         piece.write("DequantizeLinear", [own, *rest], [name], first.node, first.node.domain, ["axis"])
@@ -385,7 +386,7 @@ def _raised(index: Index, node: Node, mover: Mover) -> Iterator[_Change]:
     if inputs is None:
         return
     _requantise(piece, edge, node.inputs[0], own)
-    piece.write(node.op_type, inputs, [edge.tensor], node)
+    piece.write(node.op_type, inputs, [edge.tensor], node, since=mover.since)
     yield _Change([node, edge.node], piece.result(), f"rule {node.op_type}")
 
 

@@ -58,8 +58,12 @@ class Piece:
         domain: str = "",
         drops: Sequence[str] = (),
         adds: Mapping[str, Any] | None = None,
+        since: int = 0,
     ) -> None:
-        """A node with the attributes of ``like`` but for ``drops``, and those of ``adds``."""
+        """A node with the attributes of ``like`` but for ``drops``, and those of ``adds``.
+
+        It is of the operator set of ``like``, or of ``since`` if that is newer.
+        """
         given = list(inputs)
         while given and not given[-1]:
             given.pop()
@@ -69,7 +73,10 @@ class Piece:
             proto.attribute.extend(one for one in node_proto(like).attribute if one.name not in gone)
         node = read_node(proto, own_opsets(self.graph), self.graph.ir_version)
         assert isinstance(node, Node)
-        self.nodes.append(replace(node, opset=like.opset if like is not None and not domain else 0))
+        opset = like.opset if like is not None and not domain else 0
+        if since > self.graph.opset_of(node if like is None else like):
+            opset = since
+        self.nodes.append(replace(node, opset=opset))
 
     def result(self) -> Graph:
         graph, made = self.graph, {name for node in self.nodes for name in node.writes}

@@ -481,3 +481,17 @@ def test_models_without_integers_are_as_they_were() -> None:
     )
     graph = specialise(import_model(proto), {"x": (2, 6, 8)}, {})
     assert by_passes(graph) is graph
+
+
+def test_a_pool_of_an_older_operator_set_takes_integers_of_its_first_that_has_them() -> None:
+    """MaxPool takes integers since 12: what passes write in a model of 11 is a node of 12."""
+    model = Model(np.int8)
+    x = model.integers("x", (1, 2, 6, 6))
+    model.node("MaxPool", [x], ["m"], kernel_shape=[2, 2])
+    model.quantised("y", "m", 0.05)
+    proto = model.proto(*outputs_of(model))
+    proto.opset_import[0].version = 11
+    session = od.InferenceSession(proto, fallback="error")
+    feed = {"x_integers": np.arange(72, dtype=np.int8).reshape(1, 2, 6, 6)}
+    (y,) = session.run(None, feed)
+    np.testing.assert_array_equal(y, computed(proto, feed)[0])
