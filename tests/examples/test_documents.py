@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from onedispatch.operators.declarations.registry import all_mappings
+
 ROOT = Path(__file__).parents[2]
 SKIPPED_FOLDERS = {".venv", "build", ".git"}
 PAGES = sorted(
@@ -109,6 +111,23 @@ def test_the_blocks_run_in_order(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert done.stdout.count("ran ") >= len(run)
     assert "warning:" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_quoted_lines_are_those_of_the_file(page: str) -> None:
+    """A block of kind ``text`` whose first line is ``# from FILE`` quotes lines of it."""
+    for block in blocks_of(page):
+        head, *lines = block.text.splitlines()
+        quoted = re.fullmatch(r"(?://|#) from (\S+)", head)
+        if block.kind != "text" or not quoted:
+            continue
+        there = (ROOT / quoted[1]).read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if line not in there], f"{page}:{block.line}: {quoted[1]}"
+
+
+def test_readme_counts_the_operators() -> None:
+    count = len({row.op_type for row in all_mappings() if not row.domain})
+    assert f" {count} operators of ONNX map by themselves" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_glossary_names_what_exists() -> None:
