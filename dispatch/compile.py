@@ -18,9 +18,8 @@ from onedispatch.dispatch.compiler.early import refuse_missing
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.fold import fold_constants, specialise
-from onedispatch.dispatch.compiler.integers import dequantise_constants, group_integers
+from onedispatch.dispatch.compiler.integers import dequantise_constants, group_integers, is_quantised
 from onedispatch.dispatch.compiler.options import CompileOptions
-from onedispatch.dispatch.compiler.packed_weights import pack_weights
 from onedispatch.dispatch.compiler.passes import Context, Pass, run_passes
 from onedispatch.dispatch.compiler.precision import lower_precision
 from onedispatch.dispatch.compiler.properties import (
@@ -40,6 +39,7 @@ from onedispatch.dispatch.compiler.rewrite import rewrite
 from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.validity import check_nodes
+from onedispatch.dispatch.rules.table import PACKED
 
 
 def _known_operators(graph: Graph, _: Any) -> Graph:
@@ -78,6 +78,10 @@ def _expand(graph: Graph, context: Context) -> Graph:
         expanded = expand_bodies(graph, context.options.device)
         context.expanded[id(graph)] = graph, expanded
     return expanded
+
+
+def _pack_weights(graph: Graph, context: Context) -> Graph:
+    return rewrite(graph, context.options.device, PACKED) if is_quantised(graph) else graph
 
 
 MODEL_PASSES: tuple[Pass, ...] = (
@@ -128,7 +132,7 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     Pass(
         "pack-weights",
         "gives products the integers of weights that only DequantizeLinear makes floats of",
-        lambda graph, context: pack_weights(graph, context.options.device),
+        _pack_weights,
         requires=(SORTED, SHAPED),
         ensures=(SORTED, SHAPED),
     ),

@@ -12,7 +12,7 @@ Each DequantizeLinear and QuantizeLinear that is left has a remark that says why
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -20,8 +20,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onedispatch.dispatch.compiler.fold import fold_constants
-from onedispatch.dispatch.compiler.mapping import refusals_of
-from onedispatch.dispatch.compiler.piece import Piece, own_opsets
+from onedispatch.dispatch.compiler.piece import Piece
+from onedispatch.dispatch.compiler.rewriter import Replacement, choose, put, unmapped
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.exporter import rewired
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, prune
@@ -148,15 +148,6 @@ def _following(node: Node, instead: Mapping[str, str]) -> Node:
 
 
 @dataclass(frozen=True)
-class _Change:
-    """``old`` gives way to ``new``."""
-
-    old: list[Node]
-    new: Graph
-    how: str
-
-
-@dataclass(frozen=True)
 class _Miss:
     """A group that did not fit: how far it came, and what failed."""
 
@@ -180,17 +171,17 @@ class _Pass:
         """``graph`` after one round; the same where nothing was found."""
         index = Index.of(graph)
         self.misses.clear()
-        changes, taken = _chosen(graph, lambda node: self._nearer(index, node))
-        if not changes:  # operators and their integers are as near as they get
-            changes, taken = _chosen(graph, lambda node: self._group(index, node))
-        if not changes:
+        nodes = [node for node in graph.nodes if not node.domain]
+        chosen = choose(nodes, lambda node: self._nearer(index, node))
+        if not chosen:  # operators and their integers are as near as they get
+            chosen = choose(nodes, lambda node: self._group(index, node))
+        if not chosen:
             return graph
         splice = Splice(graph)
-        for change in _with_dequantisers(index, changes, taken):
-            splice.put(change.old, change.new, change.how)
-        return prune(replace(splice.result(), opsets=own_opsets(graph)))
+        put(splice, index, [replace(one, beside=_dequantisers(index, one.old)) for one in chosen])
+        return prune(splice.result())
 
-    def _nearer(self, index: Index, node: Node) -> Iterator[_Change]:
+    def _nearer(self, index: Index, node: Node) -> Iterator[Replacement]:
         if node.op_type in BOUNDS:
             yield from self._mapped(_bounded(index, node))
         if node.op_type == "Where":
@@ -201,21 +192,19 @@ class _Pass:
                 yield from self._mapped(_sunk(index, node, mover))
                 yield from self._mapped(_raised(index, node, mover))
 
-    def _mapped(self, changes: Iterator[_Change]) -> Iterator[_Change]:
+    def _mapped(self, changes: Iterator[Replacement]) -> Iterator[Replacement]:
         """Those whose nodes all map."""
         return (one for one in changes if not self._refusal(one))
 
-    def _refusal(self, change: _Change) -> str:
+    def _refusal(self, change: Replacement) -> str:
         key = (change.how, *(name for node in change.old for name in (node.name, *node.inputs)))
         if key not in self._refused:
-            refused = refusals_of(change.new, change.new.nodes, self.device)
-            first = next((node for node in change.new.nodes if node.name in refused), None)
-            self._refused[key] = f"{first.op_type} does not map: {refused[first.name]}" if first else ""
+            self._refused[key] = unmapped(change.new, self.device)
         return self._refused[key]
 
     # -- groups ------------------------------------------------------------------------------------------
 
-    def _group(self, index: Index, node: Node) -> Iterator[_Change]:
+    def _group(self, index: Index, node: Node) -> Iterator[Replacement]:
         for group in _HOME.get(node.op_type, ()):
             fit = _fit(index, group, node)
             if isinstance(fit, Fit):
@@ -263,37 +252,16 @@ class _Pass:
         return f"{STAYS}{node.name} ({node.op_type}) computes in floats"
 
 
-def _chosen(
-    graph: Graph, changes: Callable[[Node], Iterator[_Change]]
-) -> tuple[list[_Change], dict[str, int]]:
-    """The first change of every node that no other one has taken; by name, which one took a node."""
-    found, taken = list[_Change](), dict[str, int]()
-    for node in graph.nodes:
-        if node.domain or node.name in taken:
-            continue
-        change = next(changes(node), None)
-        if change is not None and not any(one.name in taken for one in change.old):
-            taken.update({one.name: len(found) for one in change.old})
-            found.append(change)
-    return found, taken
-
-
-def _with_dequantisers(index: Index, changes: list[_Change], taken: dict[str, int]) -> list[_Change]:
-    """The changes, with each DequantizeLinear that loses its last reader, in that of its first reader."""
-    more: dict[int, list[Node]] = {}
-    still = {value.name for change in changes for value in change.new.inputs}
-    for node in filter(_is_dequantiser, index.graph.nodes):
-        readers = [one.name for one in index.readers.get(node.outputs[0], ())]
-        last = node.outputs[0] not in (index.graph.output_names | still) and node.name not in taken
-        if last and readers and all(name in taken for name in readers):
-            more.setdefault(taken[readers[0]], []).append(node)
-    return [replace(one, old=[*more.get(at, ()), *one.old]) for at, one in enumerate(changes)]
+def _dequantisers(index: Index, nodes: Sequence[Node]) -> list[Node]:
+    """The DequantizeLinear nodes that ``nodes`` read."""
+    made = (index.makers.get(name) for node in nodes for name in node.reads)
+    return [node for node in made if node is not None and _is_dequantiser(node)]
 
 
 # -- bounds ----------------------------------------------------------------------------------------------
 
 
-def _bounded(index: Index, node: Node) -> Iterator[_Change]:
+def _bounded(index: Index, node: Node) -> Iterator[Replacement]:
     """Its QuantizeLinear alone, where that saturates at the same values; or integers that are bounded, where
     an operator of a group makes the floats."""
     graph, edge, bounds = index.graph, _made(index, node), BOUNDS[node.op_type](index.graph, node)
@@ -305,7 +273,7 @@ def _bounded(index: Index, node: Node) -> Iterator[_Change]:
     piece, info = Piece(graph), np.iinfo(edge.dtype)
     if int(found[0]) == info.min and int(found[1]) == info.max:
         _requantise(piece, edge, source, edge.tensor)
-        yield _Change([node, edge.node], piece.result(), "rule saturation")
+        yield Replacement([node, edge.node], piece.result(), "rule saturation")
         return
     maker = index.makers.get(source)
     if maker is None or maker.op_type not in _HOME or not _only_read(index, source):
@@ -314,14 +282,14 @@ def _bounded(index: Index, node: Node) -> Iterator[_Change]:
     _requantise(piece, edge, source, own)
     low, high = (piece.constant(name, one) for name, one in zip(("low", "high"), found, strict=True))
     piece.write("Clip", [own, low, high], [edge.tensor])
-    yield _Change([node, edge.node], piece.result(), "rule bounds")
+    yield Replacement([node, edge.node], piece.result(), "rule bounds")
 
 
 def _only_read(index: Index, name: str) -> bool:
     return len(index.readers.get(name, ())) == 1 and name not in index.graph.output_names
 
 
-def _never_nan(index: Index, node: Node) -> Iterator[_Change]:
+def _never_nan(index: Index, node: Node) -> Iterator[Replacement]:
     """Without the question whether floats that stand for integers are numbers: what Softmax is guarded by."""
     graph, asks = index.graph, index.makers.get(node.inputs[0])
     if asks is None or asks.op_type != "IsNaN" or _read(index, asks.inputs[0]) is None:
@@ -331,7 +299,7 @@ def _never_nan(index: Index, node: Node) -> Iterator[_Change]:
     piece = Piece(graph)
     piece.write("Identity", [node.inputs[2]], [node.outputs[0]])
     old = [asks, node] if _only_read(index, asks.outputs[0]) else [node]
-    yield _Change(old, piece.result(), "rule never_nan")
+    yield Replacement(old, piece.result(), "rule never_nan")
 
 
 def _requantise(piece: Piece, edge: Edge, source: str, target: str) -> None:
@@ -342,7 +310,7 @@ def _requantise(piece: Piece, edge: Edge, source: str, target: str) -> None:
 # -- movers ----------------------------------------------------------------------------------------------
 
 
-def _sunk(index: Index, node: Node, mover: Mover) -> Iterator[_Change]:
+def _sunk(index: Index, node: Node, mover: Mover) -> Iterator[Replacement]:
     """The mover on integers, and a DequantizeLinear behind each of its results."""
     graph = index.graph
     data = [name for name in (node.inputs if mover.data < 0 else node.inputs[: mover.data]) if name]
@@ -359,15 +327,14 @@ def _sunk(index: Index, node: Node, mover: Mover) -> Iterator[_Change]:
     made = {name: piece.value(f"{name}_integers", first.dtype, graph.value(name).shape) for name in floats}
     if inputs is None:
         return
-    outputs = [made.get(name, name) for name in node.outputs]
-    piece.write(node.op_type, inputs, outputs, node, since=mover.since)
+    piece.write(node.op_type, inputs, [made.get(name, name) for name in node.outputs], node)
     for name, own in made.items():
         rest = first.node.inputs[1:]
         piece.write("DequantizeLinear", [own, *rest], [name], first.node, first.node.domain, ["axis"])
-    yield _Change([node], piece.result(), f"rule {node.op_type}")
+    yield Replacement([node], piece.result(), f"rule {node.op_type}")
 
 
-def _raised(index: Index, node: Node, mover: Mover) -> Iterator[_Change]:
+def _raised(index: Index, node: Node, mover: Mover) -> Iterator[Replacement]:
     """QuantizeLinear of what an operator makes, which may take it in, and the mover on integers."""
     graph, edge = index.graph, _made(index, node)
     maker = index.makers.get(node.inputs[0]) if node.inputs else None
@@ -386,8 +353,8 @@ def _raised(index: Index, node: Node, mover: Mover) -> Iterator[_Change]:
     if inputs is None:
         return
     _requantise(piece, edge, node.inputs[0], own)
-    piece.write(node.op_type, inputs, [edge.tensor], node, since=mover.since)
-    yield _Change([node, edge.node], piece.result(), f"rule {node.op_type}")
+    piece.write(node.op_type, inputs, [edge.tensor], node)
+    yield Replacement([node, edge.node], piece.result(), f"rule {node.op_type}")
 
 
 def _filled(piece: Piece, node: Node, mover: Mover, edge: Edge, inputs: list[str]) -> list[str] | None:
@@ -447,7 +414,7 @@ def _operands(index: Index, group: Group, node: Node, edges: dict[str, Edge], pl
     return failed
 
 
-def _written(fit: Fit, group: Group) -> _Change:
+def _written(fit: Fit, group: Group) -> Replacement:
     """The operator of integers in place of a fit."""
     graph, node = fit.graph, fit.node
     piece = Piece(graph)
@@ -462,11 +429,11 @@ def _written(fit: Fit, group: Group) -> _Change:
     adds = {name: add(fit) for name, add in group.adds.items()}
     if group.floats:
         piece.write(group.target, inputs, [node.outputs[0]], node, group.domain, group.drops, adds)
-        return _Change([node], piece.result(), group.name)
+        return Replacement([node], piece.result(), group.name)
     if not group.sums:
         result = fit.edges[group.result]
         piece.write(group.target, inputs, [result.tensor], node, group.domain, group.drops, adds)
-        return _Change([node, result.node], piece.result(), group.name)
+        return Replacement([node, result.node], piece.result(), group.name)
     shape = graph.value(node.outputs[0]).shape
     sums = piece.value("sums", np.dtype(np.int32), shape)
     piece.write(group.target, inputs, [sums], node, group.domain, group.drops, adds)
@@ -476,7 +443,7 @@ def _written(fit: Fit, group: Group) -> _Change:
     floats = piece.value("sums_floats", _FLOAT, shape)
     piece.write("Cast", [sums], [floats], adds={"to": TensorProto.FLOAT})
     piece.write("Mul", [floats, own], [node.outputs[0]])
-    return _Change([node], piece.result(), group.name)
+    return Replacement([node], piece.result(), group.name)
 
 
 def _names(group: Group, count: int) -> list[str]:

@@ -11,14 +11,8 @@ import numpy as np
 from onnx import helper
 
 from onedispatch.dispatch.frontend.exporter import node_proto
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, runtime_opsets, type_name_of
 from onedispatch.dispatch.frontend.importer import read_node
-from onedispatch.operators.declarations.registry import MICROSOFT
-
-
-def own_opsets(graph: Graph) -> dict[str, int]:
-    """The operator sets of ``graph``, with that of onnxruntime."""
-    return {**graph.opsets, MICROSOFT: graph.opsets.get(MICROSOFT, 1)}
 
 
 @dataclass
@@ -58,12 +52,8 @@ class Piece:
         domain: str = "",
         drops: Sequence[str] = (),
         adds: Mapping[str, Any] | None = None,
-        since: int = 0,
     ) -> None:
-        """A node with the attributes of ``like`` but for ``drops``, and those of ``adds``.
-
-        It is of the operator set of ``like``, or of ``since`` if that is newer.
-        """
+        """A node with the attributes of ``like`` but for ``drops``, and those of ``adds``."""
         given = list(inputs)
         while given and not given[-1]:
             given.pop()
@@ -71,12 +61,9 @@ class Piece:
         if like is not None:
             gone = {*drops, *(adds or {})}
             proto.attribute.extend(one for one in node_proto(like).attribute if one.name not in gone)
-        node = read_node(proto, own_opsets(self.graph), self.graph.ir_version)
+        node = read_node(proto, runtime_opsets(self.graph), self.graph.ir_version)
         assert isinstance(node, Node)
-        opset = like.opset if like is not None and not domain else 0
-        if since > self.graph.opset_of(node if like is None else like):
-            opset = since
-        self.nodes.append(replace(node, opset=opset))
+        self.nodes.append(replace(node, opset=like.opset if like is not None and not domain else 0))
 
     def result(self) -> Graph:
         graph, made = self.graph, {name for node in self.nodes for name in node.writes}
@@ -91,5 +78,5 @@ class Piece:
             constants={**known, **self.constants},
             values={**{name: graph.value(name) for name in (*outer, *made)}, **self.values},
             decided={name: graph.decided[name] for name in outer if name in graph.decided},
-            opsets=own_opsets(graph),
+            opsets=runtime_opsets(graph),
         )

@@ -41,7 +41,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_
 from onedispatch.dispatch.frontend.shape_operands import compiled_positions, operand_cone
 from onedispatch.dispatch.rules.integers import MOVERS
 from onedispatch.dispatch.rules.match import Index
-from onedispatch.dispatch.rules.products import NARROWED
+from onedispatch.dispatch.rules.table import NARROWED
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.transactions import Device
 

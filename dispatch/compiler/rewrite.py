@@ -6,10 +6,10 @@ Every rule that took nodes is in ``origins`` of the result, every one that nearl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
-from onedispatch.dispatch.compiler.mapping import refusals_of
+from onedispatch.dispatch.compiler.rewriter import Replacement, choose, put, unmapped
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.rules.diagnostics import did_not_fire
@@ -41,35 +41,28 @@ def _apply(graph: Graph, rule: Rule, device: Device, failures: dict[tuple[str, s
     there = {node.op_type for node in graph.nodes if not node.domain}
     if not any(_operators(one) <= there for one in rule.patterns):
         return graph
-    index, splice, taken = Index.of(graph), Splice(graph), set[int]()
-    for root in graph.nodes:
-        if root.op_type not in roots or root.domain or id(root) in taken:
-            continue
+    index, splice = Index.of(graph), Splice(graph)
+
+    def proposals(root: Node) -> Iterator[Replacement]:
+        if root.domain or root.op_type not in roots:
+            return
         for match in matches(index, rule, root):
-            if not taken.isdisjoint(id(node) for node in match.nodes):
-                continue
             piece = _checked(match, device)
             if isinstance(piece, Graph):
-                splice.put(match.nodes, piece, f"rule {rule.name}")
-                taken.update(id(node) for node in match.nodes)
-                break
+                yield Replacement(match.nodes, piece, f"rule {rule.name}", match.beside)
+                continue
             for node in match.nodes:
                 if node.op_type == rule.anchor:
                     failures.setdefault((rule.name, node.name), piece)
-    return splice.result() if taken else graph
+
+    put(splice, index, choose(graph.nodes, proposals))
+    return splice.result()
 
 
 def _checked(match: Match, device: Device) -> Graph | str:
     """What a match becomes, or the first condition that fails."""
-    reason = failed(match)
-    if reason:
-        return reason
-    piece = replacement(match)
-    if isinstance(piece, str):
-        return piece
-    refused = refusals_of(piece, piece.nodes, device)
-    node = next((node for node in piece.nodes if node.name in refused), None)
-    return piece if node is None else f"{node.op_type} does not map: {refused[node.name]}"
+    piece: Graph | str = failed(match) or replacement(match)
+    return piece if isinstance(piece, str) else unmapped(piece, device) or piece
 
 
 # -- the tracer ------------------------------------------------------------------------------------------
@@ -87,7 +80,7 @@ def _told(graph: Graph, rules: Sequence[Rule], failures: dict[tuple[str, str], s
         for node in (node for node in left if node.op_type == rule.anchor):
             reason = failures.get((rule.name, node.name), "")
             if not reason:
-                misses = _misses(index, rule) if misses is None else misses
+                misses = _misses(index, rule) if misses is None and rule.near else misses or {}
                 miss = misses.get(node.name)
                 reason = miss.reason if miss is not None and miss.score * 2 >= _size(rule) else ""
             if reason:

@@ -23,6 +23,7 @@ class Splice:
     _origins: dict[str, Origin] = field(default_factory=dict)
     _remarks: dict[str, str] = field(default_factory=dict)
     _evaluated: list[HostWork] = field(default_factory=list)
+    _opsets: dict[str, int] = field(default_factory=dict)
     _taken: set[str] | None = None
 
     def remark(self, node: Node, text: str) -> None:
@@ -43,6 +44,7 @@ class Splice:
         inner = {n for node in new.nodes for n in (*node.reads, *node.writes)} - border
         names = {name: self._unique(f"{last.name}/{name}") for name in sorted(inner)}
         origin = self._origin(old, how)
+        self._opsets.update(new.opsets)
         placed = []
         for node in new.nodes:
             name = self._unique(f"{last.name}/{node.name}")
@@ -101,4 +103,5 @@ class Splice:
             decided={**graph.decided, **self._decided},
             origins={**graph.origins, **self._origins},
             evaluated=(*graph.evaluated, *self._evaluated),
+            opsets={**self._opsets, **graph.opsets},
         )

@@ -16,6 +16,7 @@ import numpy as np
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.host_work import HostWork
+from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.errors import ModelError
 
@@ -239,6 +240,11 @@ class Graph:
         constants = changes.pop("constants", self.constants)
         constants = {name: array for name, array in constants.items() if name in needed}
         return replace(self, nodes=kept, constants=constants, **changes)
+
+
+def runtime_opsets(graph: Graph) -> dict[str, int]:
+    """Returns the operator sets of ``graph``, with that of onnxruntime's own operators."""
+    return {**graph.opsets, MICROSOFT: graph.opsets.get(MICROSOFT, 1)}
 
 
 def sort_nodes(nodes: Iterable[Node], defined: Iterable[str]) -> tuple[Node, ...]:

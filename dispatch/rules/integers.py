@@ -356,12 +356,10 @@ class Mover:
     """An operator that moves or selects elements of its data operands, the first ``data`` (-1: all).
 
     ``where`` is a condition on (graph, node); ``fills`` the operand with padding values, replaced by the zero
-    point; ``orders``: it selects by order, which must be the same for integers and floats; ``since``: the
-    operator set in which it began to take integers of all types.
+    point; ``orders``: it selects by order, which must be the same for integers and floats.
     """
 
     data: int = 1
-    since: int = 0
     where: Callable[[Graph, Node], bool] | None = None
     accepted: str = ""  # what ``where`` requires, in words
     fills: int = -1
@@ -378,7 +376,7 @@ MOVERS: dict[str, Mover] = {
     "ArgMin": Mover(orders=True),
     "Concat": Mover(data=-1),
     "Max": Mover(data=-1, orders=True),
-    "MaxPool": Mover(orders=True, since=12),
+    "MaxPool": Mover(orders=True),
     "Min": Mover(data=-1, orders=True),
     "Pad": Mover(where=_nothing_between, accepted="padding by 0, or by elements", fills=2),
     "ReduceMax": Mover(where=_of_something, accepted="elements", orders=True),

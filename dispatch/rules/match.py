@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -44,13 +44,17 @@ class Index:
 
 @dataclass
 class Match:
-    """One match: values by their names in the rule, and the nodes in order, the root last."""
+    """One match: values by their names in the rule, and the nodes in order, the root last.
+
+    ``beside`` are the nodes that it does not replace.
+    """
 
     index: Index
     rule: p.Rule
     root: Node
     values: dict[str, str]
     nodes: list[Node]
+    beside: tuple[Node, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -79,11 +83,12 @@ class Match:
 
 @dataclass
 class _State:
-    """A partial match."""
+    """A partial match; ``beside`` are names of nodes that it does not replace."""
 
     index: Index
     values: dict[str, str]
     nodes: list[Node]
+    beside: frozenset[str] = frozenset()
 
 
 def matches(index: Index, rule: p.Rule, root: Node) -> Iterator[Match]:
@@ -91,7 +96,8 @@ def matches(index: Index, rule: p.Rule, root: Node) -> Iterator[Match]:
     for one in rule.patterns:
         for state in _fit(_State(index, {}, []), one, root.outputs[0]):
             nodes = sorted(dict.fromkeys(state.nodes), key=lambda node: index.position[node.name])
-            yield Match(index, rule, root, state.values, nodes)
+            beside = tuple(node for node in nodes if node.name in state.beside)
+            yield Match(index, rule, root, state.values, [n for n in nodes if n not in beside], beside)
 
 
 def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:
@@ -103,10 +109,9 @@ def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:
         case p.NumberPattern(number):
             if is_number(state.index.graph, name, number):
                 yield state
-        case p.ValuePattern(own, constant):
-            fits = not constant or _single(state.index.graph, name) is not None
-            if fits and state.values.get(own, name) == name:
-                yield _State(state.index, {**state.values, own: name}, state.nodes)
+        case p.ValuePattern(own):
+            if not _unfit(state.index.graph, pattern, name) and state.values.get(own, name) == name:
+                yield replace(state, values={**state.values, own: name})
         case p.NodePattern():
             yield from _fit_op(state, pattern, name)
 
@@ -119,7 +124,8 @@ def _fit_op(state: _State, pattern: p.NodePattern, name: str) -> Iterator[_State
     if pattern.name and state.values.get(pattern.name, name) != name:
         return
     for order in orders(pattern):
-        states = iter([_State(state.index, values, [*state.nodes, node])])
+        beside = state.beside | {node.name} if pattern.beside else state.beside
+        states = iter([_State(state.index, values, [*state.nodes, node], beside)])
         for operand, given in zip(order, node.inputs, strict=False):
             states = _each(states, operand, given)
         yield from states
@@ -178,6 +184,15 @@ def _single(graph: Graph, name: str) -> Array | None:
     return constant if constant is not None and constant.size == 1 and constant.dtype.kind != "O" else None
 
 
+def _unfit(graph: Graph, pattern: p.ValuePattern, name: str) -> str:
+    """Returns why a value is not the constant that the pattern wants, "" if it is."""
+    if not pattern.constant:
+        return ""
+    if pattern.single:
+        return "" if is_single(graph, name) else f"{name} is not a constant of one element"
+    return "" if name in graph.constants else f"{name} is not a constant"
+
+
 def is_single(graph: Graph, name: str) -> bool:
     """True if a value is a constant of one element."""
     return _single(graph, name) is not None
@@ -224,9 +239,8 @@ def _miss(index: Index, pattern: p.Pattern, name: str) -> Miss:
             constant = _single(index.graph, name)
             given = f"{float(constant.reshape(-1)[0]):g}" if constant is not None else "no constant number"
             return Miss((), f"{name} is {given}, not {number:g}")
-        case p.ValuePattern(_, constant):
-            fits = not constant or _single(index.graph, name) is not None
-            return Miss((), "" if fits else f"{name} is not a constant of one element")
+        case p.ValuePattern():
+            return Miss((), _unfit(index.graph, pattern, name))
     node = index.makers.get(name)
     reason = f"{name} is made by no {pattern.op_type}" if node is None else ""
     reason = reason or refuses_op(index.graph, pattern, node, name)  # type: ignore[arg-type]

@@ -8,11 +8,12 @@ A pattern is text with the syntax of a Python expression; its root is the value 
 - A call is a node with its operands by position; a keyword is an attribute that must have this value,
   given or by default. Operands of Add, Mul, Max and Min match in any order.
 - A name in lower case is a value, the same one wherever the name is repeated; ``const(c)`` is a constant of
-  one element. Every form has the value ``x``.
+  one element, ``array(c)`` one of any shape. Every form has the value ``x``.
 - A number is a constant of one element with that value, to the precision of its type.
 - ``Split(x)[1]`` is one of several outputs of a node, counted from 0.
 - ``(d := Sub(x, y))`` names the value of a node; ``P | Q`` is either of two patterns; a name in upper case is
   an entry of ``parts``.
+- ``beside(P)`` is a node that is not replaced: it may have other readers, and goes only if it has none left.
 
 ``validation.py`` checks rules when they are loaded.
 """
@@ -30,10 +31,11 @@ from onedispatch.transactions.base.errors import InternalError
 
 @dataclass(frozen=True)
 class ValuePattern:
-    """Any value, by name; ``constant``: a constant of one element."""
+    """Any value, by name; ``constant``: a constant, of one element if it is ``single``."""
 
     name: str
     constant: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class NumberPattern:
 class NodePattern:
     """A node; ``name`` is the name of its value, "" if the rule gives none.
 
-    ``output`` is the index of the output; -1 is the only output.
+    ``output`` is the index of the output; -1 is the only output. ``beside``: the node is not replaced.
     """
 
     op_type: str
@@ -55,6 +57,7 @@ class NodePattern:
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = ""
     output: int = -1
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,9 @@ class Rule:
     """Replaces matches of ``forms`` by ``to``, a call of standard operators of operator set ``opset``.
 
     ``anchor`` is the operator that distinguishes the rule: every form has it, and a node of it that stays
-    gets a remark with the condition that failed. Names in ``to`` are values of the match, or entries of
-    ``derive``, which computes arrays (constants) as operands and anything as attributes.
+    gets a remark with the condition that failed; of near misses of the form too, unless ``near`` is False.
+    Names in ``to`` are values of the match, or entries of ``derive``, which computes arrays (constants) as
+    operands and anything as attributes. Operators of other domains are written ``com.microsoft.Gelu(x)``.
     """
 
     name: str
@@ -93,6 +97,7 @@ class Rule:
     where: tuple[Condition, ...] = ()
     derive: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     like: str = ""  # a value of the match, whose node's attributes the new node takes over
+    near: bool = True
 
     @cached_property
     def patterns(self) -> tuple[NodePattern, ...]:
@@ -121,6 +126,7 @@ class NodeTemplate:
     op_type: str
     operands: tuple[str | NodeTemplate, ...]
     attributes: Mapping[str, ast.expr] = field(hash=False)
+    domain: str = ""
 
     @property
     def attribute_names(self) -> list[str]:
@@ -130,11 +136,12 @@ class NodeTemplate:
 
 def _template(rule: str, text: str, node: ast.expr) -> NodeTemplate:
     match node:
-        case ast.Call(func=ast.Name(id=op_type), args=args, keywords=keywords):
+        case ast.Call(func=ast.Name() | ast.Attribute() as called, args=args, keywords=keywords):
             operands = tuple(
                 one.id if isinstance(one, ast.Name) else _template(rule, text, one) for one in args
             )
-            return NodeTemplate(op_type, operands, {str(k.arg): k.value for k in keywords})
+            domain, _, op_type = ast.unparse(called).rpartition(".")
+            return NodeTemplate(op_type, operands, {str(k.arg): k.value for k in keywords}, domain)
     raise rule_error(rule, f"{ast.unparse(node)!r} in {text!r}", "calls of operators on names and calls")
 
 
@@ -170,8 +177,16 @@ class _Parser:
         match node:
             case ast.Name(id=name):
                 return self.parts.get(name, ValuePattern(name))
-            case ast.Call(func=ast.Name(id="const"), args=[ast.Name(id=name)]):
-                return ValuePattern(name, constant=True)
+            case ast.Call(func=ast.Name(id="const" | "array" as kind), args=[ast.Name(id=name)]):
+                return ValuePattern(name, constant=True, single=kind == "const")
+            case ast.Call(func=ast.Name(id="beside"), args=[inner_node]):
+                found = tuple(
+                    replace(one, beside=True)
+                    for one in _choices(self._of(inner_node))
+                    if isinstance(one, NodePattern)
+                )
+                if found:
+                    return AnyOf(found) if len(found) > 1 else found[0]
             case ast.Call(func=ast.Name(id=op), args=args, keywords=keywords):
                 said = {str(k.arg): ast.literal_eval(k.value) for k in keywords}
                 return NodePattern(op, tuple(self._of(one) for one in args), said)

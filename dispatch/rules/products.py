@@ -15,7 +15,6 @@ import numpy as np
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
-from onedispatch.dispatch.rules.validation import validated
 from onedispatch.operators.mappings.channel_norm import scale_and_shift
 
 # -- bias ------------------------------------------------------------------------------------------------
@@ -129,5 +128,4 @@ PRODUCTS = (
     _bias("conv_transpose_bias", "ConvTranspose"),
     _batch_norm("conv_transpose_batch_norm", "ConvTranspose", _scaled),
 )
-# Applied before constants become narrower, so that their product is rounded once.
-NARROWED = validated((_batch_norm("conv_batch_norm", "Conv", _by_output),))
+CONV_BATCH_NORM = _batch_norm("conv_batch_norm", "Conv", _by_output)

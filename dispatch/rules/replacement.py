@@ -12,7 +12,7 @@ import numpy as np
 from onnx import helper
 
 from onedispatch.dispatch.frontend.exporter import infer_values, node_proto
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, runtime_opsets
 from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.dispatch.rules.diagnostics import an_output, read_elsewhere
 from onedispatch.dispatch.rules.match import Match
@@ -56,7 +56,7 @@ def replacement(match: Match) -> Graph | str:
         outputs=(graph.value(output),),
         constants={**writer.constants, **known},
         values={name: graph.value(name) for name in (*reads, output) if name not in writer.constants},
-        opsets={**graph.opsets, "": opset},
+        opsets={**runtime_opsets(graph), "": opset},
         decided={},
     )
     return _same(piece, output)
@@ -80,12 +80,12 @@ class _Writer:
             inputs.pop()
         attributes = {name: _literal(value, self.derived) for name, value in call.attributes.items()}
         name = call.op_type if output == self.match.root.outputs[0] else output
-        proto = helper.make_node(call.op_type, inputs, [output], name=name, **attributes)
+        proto = helper.make_node(call.op_type, inputs, [output], name=name, domain=call.domain, **attributes)
         if self.match.rule.like:
             proto.attribute.extend(node_proto(self.match.maker(self.match.rule.like)).attribute)
-        node = read_node(proto, {**graph.opsets, "": self.opset}, graph.ir_version)
+        node = read_node(proto, {**runtime_opsets(graph), "": self.opset}, graph.ir_version)
         assert isinstance(node, Node)
-        own = self.opset if self.opset != graph.opsets.get("", 1) else 0
+        own = self.opset if not call.domain and self.opset != graph.opsets.get("", 1) else 0
         self.nodes.append(replace(node, opset=own))
 
     def _operand(self, operand: str | NodeTemplate) -> str:
@@ -110,7 +110,7 @@ def _same(piece: Graph, output: str) -> Graph | str:
         found = infer_values(replace(piece, values={}, outputs=()), {}, {})
     except ModelError as error:
         return error.statement()
-    given = found[output]
+    given = found.get(output, wanted)  # of other domains inference knows only some operators
     if given.type != wanted.type or (given.is_concrete and given.shape != wanted.shape):
         return f"{given} in place of {wanted}"
     return replace(piece, values={**found, **piece.values})

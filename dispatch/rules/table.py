@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rewrite rule that is applied, in order: rules that take more nodes come first.
+"""Every rewrite rule that is applied, by pass and in order: rules that take more nodes come first.
 
 A rule of another module of this folder is applied only if it is entered here.
 """
 
 from __future__ import annotations
 
+from onedispatch.dispatch.rules import packed, products
 from onedispatch.dispatch.rules.activations import ACTIVATIONS
 from onedispatch.dispatch.rules.attention import ATTENTION
 from onedispatch.dispatch.rules.norms import NORMS
-from onedispatch.dispatch.rules.products import PRODUCTS
 from onedispatch.dispatch.rules.rotary import ROTARY
 from onedispatch.dispatch.rules.validation import validated
 
-RULES = validated((*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION, *PRODUCTS))
+# Of pass pack-weights, before constants become floats.
+PACKED = validated((packed.PACKED_WEIGHTS,))
+# Of pass rewrite-patterns.
+RULES = validated((*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION, *products.PRODUCTS))
+# Of pass lower-precision, before constants become narrower: their product is rounded once.
+NARROWED = validated((products.CONV_BATCH_NORM,))

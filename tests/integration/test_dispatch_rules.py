@@ -15,13 +15,13 @@ import pytest
 
 import onedispatch as od
 from onedispatch.dispatch import rules
-from onedispatch.dispatch.compiler import rewrite as rewriting
+from onedispatch.dispatch.compiler import rewriter
 from onedispatch.dispatch.compiler.fold import specialise
+from onedispatch.dispatch.compiler.rewrite import rewrite, unmapped_rules
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.rules import pattern as p
-from onedispatch.dispatch.rules.products import NARROWED
-from onedispatch.dispatch.rules.table import RULES
+from onedispatch.dispatch.rules.table import NARROWED, PACKED, RULES
 from onedispatch.dispatch.rules.validation import validated
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.kernels.normalise import Normalise
@@ -41,13 +41,13 @@ FIRST = [pytest.param(rule, next(variants(rule)), id=rule.name) for rule in RULE
 @pytest.fixture
 def all_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules are judged by their form alone, whatever maps by now."""
-    monkeypatch.setattr(rewriting, "refusals_of", lambda *_: {})
+    monkeypatch.setattr(rewriter, "refusals_of", lambda *_: {})
 
 
 def rewritten(model: onnx.ModelProto, *rules: p.Rule, shape: tuple[int, ...] = SHAPE) -> Graph:
     graph = import_model(model)
     graph = specialise(graph, {value.name: value.concrete_shape or shape for value in graph.inputs}, {})
-    return rewriting.rewrite(graph, find_device("npu2"), rules or RULES)
+    return rewrite(graph, find_device("npu2"), rules or RULES)
 
 
 def left(graph: Graph) -> list[str]:
@@ -294,7 +294,7 @@ def test_a_product_that_is_read_elsewhere_keeps_its_bias_apart(inside: str) -> N
 
 # -- what they compute -----------------------------------------------------------------------------------
 
-MAPPED = [one for one in FORMS if one.values[0].name not in rewriting.unmapped_rules()]  # type: ignore[union-attr]
+MAPPED = [one for one in FORMS if one.values[0].name not in unmapped_rules()]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("rule", "form"), MAPPED)
@@ -388,7 +388,7 @@ def test_two_rules_of_one_name_are_refused() -> None:
 
 
 def test_every_rule_of_the_folder_is_entered() -> None:
-    applied = {rule.name for rule in (*RULES, *NARROWED)}
+    applied = {rule.name for rule in (*PACKED, *RULES, *NARROWED)}
     for module in pkgutil.iter_modules(rules.__path__, f"{rules.__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
             for rule in value if isinstance(value, tuple) else (value,):
