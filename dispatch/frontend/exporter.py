@@ -15,9 +15,11 @@ import onnx
 from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 from onedispatch.dispatch.frontend.external_data import refuse_external
+from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Array, Dimension, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.dispatch.frontend.importer import value_of
-from onedispatch.dispatch.frontend.runtime_shapes import infer_as_computed, mend_resized
+from onedispatch.dispatch.frontend.runtime_shapes import INFERRED_AS_NEWER, infer_as_computed, mend_resized
+from onedispatch.dispatch.frontend.shared_checks import types_of_version
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -238,7 +240,15 @@ def _infer_onnx(
             found[value.name] = value
     found.update({name: Value(name, type_name_of(a.dtype), a.shape) for name, a in hints.items()})
     found.update({v.name: bound.get(v.name, v) for v in graph.inputs})
+    _check_types(replace(graph, values={**graph.values, **found}), nodes)
     return found
+
+
+def _check_types(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Checks types where inference was that of a newer version of the operator."""
+    for node in nodes:
+        if node.op_type in INFERRED_AS_NEWER and not node.domain:
+            types_of_version(Facts.of(graph, node))
 
 
 def inferred_graph(

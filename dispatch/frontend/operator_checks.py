@@ -25,7 +25,6 @@ from onedispatch.dispatch.frontend.shared_checks import (
     flags,
     listed,
     one_of,
-    types_of_version,
 )
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.text import counted, span
@@ -501,7 +500,7 @@ CHECKS: dict[str, tuple[NodeCheck, ...]] = {
     **SEQUENCES,
     "ArgMax": (axis_in_range(0, no_scalars=11),),
     "ArgMin": (axis_in_range(0, no_scalars=11),),
-    "AveragePool": (types_of_version, *_WINDOWED, pooled),
+    "AveragePool": (*_WINDOWED, pooled),
     "BatchNormalization": (channel_parameters(1, 4),),
     "BitShift": (one_of("direction", "LEFT", "RIGHT"),),
     "Cast": (rounding_mode,),
@@ -530,11 +529,11 @@ CHECKS: dict[str, tuple[NodeCheck, ...]] = {
     "LayerNormalization": (axis_in_range(-1), fits_first(1, 2)),
     "LogSoftmax": (softmax_axis,),
     "LpNormalization": (axis_in_range(-1, no_scalars=1), order_of_length),
-    "LpPool": (types_of_version, *_WINDOWED, pooled),
+    "LpPool": (*_WINDOWED, pooled),
     "MatMul": (no_scalar_operands,),
     "MatMulInteger": (no_scalar_operands, *_QUANTISED["MatMulInteger"]),
     "Max": (equal_shapes_before(8),),
-    "MaxPool": (types_of_version, *_WINDOWED, pooled, flags("storage_order")),
+    "MaxPool": (*_WINDOWED, pooled, flags("storage_order")),
     "MeanVarianceNormalization": (reduced_axes, channel_axes),
     "MaxUnpool": (pooled_back,),
     "Mean": (equal_shapes_before(8),),

@@ -47,7 +47,7 @@ def _counts_from_the_end(node: NodeProto) -> bool:
 
 
 # op_type -> (opset from which inference is right, whether a node is concerned)
-_MENDED: dict[str, tuple[int, Callable[[NodeProto], bool]]] = {
+INFERRED_AS_NEWER: dict[str, tuple[int, Callable[[NodeProto], bool]]] = {
     "AveragePool": (22, _rounds_up),
     "LpPool": (22, _rounds_up),
     "MaxPool": (22, _rounds_up),
@@ -86,7 +86,7 @@ def infer_as_computed(model: ModelProto) -> None:
             _resize(node)
         if node.op_type == "ConvTranspose" and node.domain in ("", "ai.onnx"):
             _pad_as_said(node, model, known)
-        since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
+        since, concerned = INFERRED_AS_NEWER.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)
     if counts:
