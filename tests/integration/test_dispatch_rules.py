@@ -20,6 +20,7 @@ from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.rewrite import rewrite, unmapped_rules
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.dispatch.frontend.schemas import schema_of
 from onedispatch.dispatch.rules import pattern as p
 from onedispatch.dispatch.rules.table import NARROWED, PACKED, RULES
 from onedispatch.dispatch.rules.validation import validated
@@ -385,6 +386,16 @@ def test_two_rules_of_one_name_are_refused() -> None:
     assert validated([SOUND]) == (SOUND,)
     with pytest.raises(od.InternalError, match="the name 'sound'"):
         validated([SOUND, SOUND])
+
+
+def test_targets_of_other_domains_have_schemas() -> None:
+    """Which are not looked at when rules are loaded."""
+    for rule in (*PACKED, *RULES, *NARROWED):
+        if rule.target.domain:
+            schema = schema_of(rule.target.op_type, rule.target.domain, 1)
+            assert schema is not None, rule.name
+            assert schema.min_input <= len(rule.target.operands) <= schema.max_input, rule.name
+            assert rule.target.attributes.keys() <= schema.attributes.keys(), rule.name
 
 
 def test_every_rule_of_the_folder_is_entered() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import onedispatch as od
 from onedispatch.dispatch.compile import GRAPH_PASSES, context_of
-from onedispatch.dispatch.compiler import integers
+from onedispatch.dispatch.compiler import rewriter
 from onedispatch.dispatch.compiler.fold import fold_constants, specialise
 from onedispatch.dispatch.compiler.options import CompileOptions
 from onedispatch.dispatch.compiler.passes import run_passes
@@ -56,7 +56,7 @@ BREAKS: dict[str, Any] = {
 @pytest.fixture
 def all_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are judged by themselves, whatever maps by now."""
-    monkeypatch.setattr(integers, "refusals_of", lambda *_: {})
+    monkeypatch.setattr(rewriter, "refusals_of", lambda *_: {})
 
 
 def outputs_of(model: Model) -> list[str]:
@@ -185,7 +185,7 @@ def test_a_condition_that_fails_is_told(group: Group, place: int) -> None:
 @pytest.mark.parametrize("group", ROWS)
 def test_what_does_not_map_is_told(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        integers, "refusals_of", lambda _, nodes, __: {node.name: "not now" for node in nodes}
+        rewriter, "refusals_of", lambda _, nodes, __: {node.name: "not now" for node in nodes}
     )
     graph = in_integers(group_model(group))
     assert group.op_type in operators(graph)
