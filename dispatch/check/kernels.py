@@ -17,7 +17,7 @@ from onedispatch.operators.plugin.cases import Case, cases_of, parsed
 from onedispatch.operators.plugin.check import Checker, Options
 from onedispatch.operators.plugin.findings import Finding
 from onedispatch.operators.plugin.node import Node
-from onedispatch.operators.plugin.plugin import PluginKernel, is_empty
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.errors import InputError, KernelError, OneDispatchError
 from onedispatch.transactions.base.host import kernel_limit
@@ -92,10 +92,10 @@ def check_kernel(
     reporter: Reporter, plugin: Any, device: Device, options: Options, texts: Sequence[str] = ()
 ) -> None:
     """Reports the findings about one kernel, on all its cases."""
-    name = plugin.declared.name
+    name = plugin.kernel.name
     reporter.case(name, "")
     try:
-        given = [parsed(plugin.declared, text) for text in texts]
+        given = [parsed(plugin.kernel, text) for text in texts]
         made = not texts and getattr(getattr(plugin, "cls", None), "examples", None) is None
         cases = given or cases_of(plugin)
     except OneDispatchError as error:
@@ -115,10 +115,10 @@ def _check_case(
     reporter: Reporter, plugin: PluginKernel, device: Device, options: Options, case: Case, made: bool
 ) -> bool:
     """Checks one case; returns True if the kernel takes it."""
-    name, text = plugin.declared.name, str(case)
+    name, text = plugin.kernel.name, str(case)
     try:
-        node = Node(plugin.declared, case.spec(plugin.declared), device)
-        placement = plugin.place(node)
+        node = Node(plugin.kernel, case.spec(plugin.kernel), device)
+        instance = plugin.instantiate(node)
     except KernelTimeoutError as error:
         reporter.case(name, text)
         reporter.found(name, Finding("timeout", str(error), text))
@@ -137,17 +137,17 @@ def _check_case(
         reporter.case(name, text)
         reporter.found(name, Finding("failed", str(error), text))
         return True
-    if is_empty(placement):
+    if instance.is_empty:
         return False
     reporter.case(name, text)
-    check_call(reporter, plugin, placement, case.arrays, options, text)
+    check_call(reporter, plugin, instance, case.arrays, options, text)
     return True
 
 
 def check_call(
-    reporter: Reporter, plugin: Any, placement: Any, arrays: Any, options: Options, text: str
+    reporter: Reporter, plugin: Any, instance: Any, arrays: Any, options: Options, text: str
 ) -> None:
     """Reports the findings about one kernel call on ``arrays``."""
-    checker = Checker(plugin, placement, arrays, core.run_members, options, text, reporter.beat)
+    checker = Checker(plugin, instance, arrays, core.run_members, options, text, reporter.beat)
     for finding in checker.findings():
-        reporter.found(plugin.declared.name, finding)
+        reporter.found(plugin.kernel.name, finding)

@@ -20,7 +20,7 @@ from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutE
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import Finding, failed
-from onedispatch.operators.plugin.plugin import NodeMapping, is_empty
+from onedispatch.operators.plugin.plugin import NodeMapping
 from onedispatch.transactions.base.errors import InputError, KernelError
 from onedispatch.transactions.base.host import kernel_limit
 from onedispatch.transactions.base.text import counted
@@ -152,25 +152,25 @@ def _check(
 ) -> None:
     kernel = call.mapping.kernel
     text = f"node {call.node.name}"
-    reporter.case(kernel.declared.name, text)
+    reporter.case(kernel.kernel.name, text)
     arrays = call.arrays
     try:
         node = call.mapping.node(spec, model.target)
-        placement = kernel.place(node)
+        instance = kernel.instantiate(node)
     except KernelTimeoutError as error:
-        reporter.found(kernel.declared.name, Finding("timeout", str(error), text))
+        reporter.found(kernel.kernel.name, Finding("timeout", str(error), text))
         return
     except KernelError as error:
         if model.cast_policy != "f32":
-            reporter.found(kernel.declared.name, Finding("refused", str(error), text))
+            reporter.found(kernel.kernel.name, Finding("refused", str(error), text))
             return
         spec, arrays = _as_f32(spec, arrays)
         node = call.mapping.node(spec, model.target)
-        placement = kernel.place(node)
-    if is_empty(placement):
+        instance = kernel.instantiate(node)
+    if instance.is_empty:
         return
-    named = zip((one.name for one in kernel.declared.inputs), arrays, strict=False)
-    check_call(reporter, kernel, placement, {n: a for n, a in named if a is not None}, options, text)
+    named = zip((one.name for one in kernel.kernel.inputs), arrays, strict=False)
+    check_call(reporter, kernel, instance, {n: a for n, a in named if a is not None}, options, text)
 
 
 def _as_f32(spec: NodeSpec, arrays: list[Array | None]) -> tuple[NodeSpec, list[Array | None]]:

@@ -18,7 +18,7 @@ from onedispatch.dispatch.plugins.listing import Known, known
 from onedispatch.operators.codegen import kernel_text as text
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
-from onedispatch.operators.plugin.declared import Declared
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import counted
 
@@ -65,8 +65,8 @@ def show(
         return
     summary = found.kernel.summary if found.kernel else ""
     out.console.print(f"{found.name}  {summary}", markup=False)
-    if found.declared is not None:
-        _show_plugin(found, found.declared)
+    if isinstance(found.kernel, CustomKernel):
+        _show_custom(found.kernel, found.origin)
     elif found.kernel is not None:
         _show_ours(found.kernel)
     else:
@@ -84,13 +84,13 @@ def _show_ours(kernel: Kernel) -> None:
         out.console.print(line, markup=False)
 
 
-def _show_plugin(found: Known, declared: Declared) -> None:
-    for line in plugin_text.head(declared, found.digest, found.origin):
+def _show_custom(kernel: CustomKernel, origin: str) -> None:
+    for line in plugin_text.head(kernel, origin):
         out.console.print(line, markup=False)
-    out.table("Operands", plugin_text.OPERANDS, plugin_text.operand_rows(declared))
-    if declared.scalars:
-        out.table("Scalars", plugin_text.SCALARS, map(plugin_text.scalar_row, declared.scalars))
-    for line in plugin_text.cost(declared):
+    out.table("Operands", plugin_text.OPERANDS, plugin_text.operand_rows(kernel))
+    if kernel.own_scalars:
+        out.table("Scalars", plugin_text.SCALARS, map(plugin_text.scalar_row, kernel.own_scalars))
+    for line in plugin_text.cost(kernel):
         out.console.print(line, markup=False)
 
 
@@ -132,8 +132,8 @@ def _find(name: str) -> Known:
 
 def described(one: Known) -> dict[str, Any]:
     """A kernel as plain data."""
-    if one.declared is not None:
-        return plugin_text.described(one.declared, one.digest, one.origin)
+    if isinstance(one.kernel, CustomKernel):
+        return plugin_text.described(one.kernel, one.origin)
     if one.kernel is not None:
         return {**_described(one.kernel), "file": one.origin}
     return {"name": one.name, "digest": one.digest, "file": one.origin}
@@ -147,7 +147,7 @@ def _described(kernel: Kernel) -> dict[str, Any]:
             "name": tensor.name,
             "word": kernel.layout[tensor.name],
             "axes": list(tensor.axis_names),
-            "dtypes": tensor.dtypes.split(),
+            "dtypes": list(tensor.dtype_names),
             "like": tensor.like,
             "optional": tensor.optional,
             "walk": tensor.walk,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onedispatch.operators.declarations.kernel import Scalar
-from onedispatch.operators.plugin.declared import CODE_BYTES, Declared, In, Out, accepted_by, ranks_of
+from onedispatch.operators.declarations.kernel import Scalar, Tensor
+from onedispatch.operators.plugin.custom_kernel import CODE_BYTES, CustomKernel
 from onedispatch.transactions.base.text import counted
 
 OPERANDS = ("operand", "role", "ranks", "element types", "access of member i", "outside, or not written")
@@ -14,45 +14,45 @@ SCALARS = ("scalar", "type", "accepted", "default")
 _PER_NODE = "per node: the kernel says it for each"
 
 
-def head(declared: Declared, digest: int, origin: str) -> list[str]:
+def head(kernel: CustomKernel, origin: str) -> list[str]:
     """Where it is from, what it takes of memory, and its index space."""
-    assumed = ", assumed: the declaration does not say" if declared.code_bytes == CODE_BYTES else ""
-    devices = "every device" if declared.devices is None else ", ".join(declared.devices)
+    assumed = ", assumed: the declaration does not say" if kernel.code_bytes == CODE_BYTES else ""
+    devices = "every device" if kernel.devices is None else ", ".join(kernel.devices)
     lines = [
-        f"from {origin}" + (f", body in {declared.library}" if declared.library else ""),
-        f"digest 0x{digest:08X}, {counted(declared.code_bytes, 'byte')} of program memory{assumed}",
+        f"from {origin}" + (f", body in {kernel.library}" if kernel.library else ""),
+        f"digest 0x{kernel.digest:08X}, {counted(kernel.code_bytes, 'byte')} of program memory{assumed}",
         f"runs on {devices}",
         f"index space: {_PER_NODE}; i counts members of a dimension",
     ]
-    if not declared.deterministic:
+    if not kernel.deterministic:
         lines.append("the same inputs may give other bits")
-    for output, source in declared.in_place.items():
+    for output, source in kernel.in_place.items():
         lines.append(f"{output} may lie where {source} lay")
     return lines
 
 
-def operand_rows(declared: Declared) -> list[tuple[object, ...]]:
+def operand_rows(kernel: CustomKernel) -> list[tuple[object, ...]]:
     """The columns of ``OPERANDS``."""
-    rows = [_operand(declared, one) for one in declared.operands]
-    rows += [(one.name, "aux", "", one.dtype, "all", "") for one in declared.aux]
-    return rows + [(one.name, "scratch", "", one.dtype, "of each call's own", "") for one in declared.scratch]
+    rows = [_operand(kernel, one) for one in kernel.operands]
+    rows += [(one.name, "aux", "", one.dtypes, "all", "") for one in kernel.aux]
+    scratch = kernel.scratch_tensors
+    return rows + [(one.name, "scratch", "", one.dtypes, "of each call's own", "") for one in scratch]
 
 
-def _operand(declared: Declared, one: In | Out) -> tuple[object, ...]:
-    least, most = ranks_of(one)
-    kind, value = ("pad", one.pad) if isinstance(one, In) else ("fill", one.fill)
-    optional = isinstance(one, In) and one.optional
+def _operand(kernel: CustomKernel, one: Tensor) -> tuple[object, ...]:
+    least, most = one.rank
+    edges = {"pad": one.pad, "fill": one.fill}.items()
     return (
-        one.name + (" (optional)" if optional else ""),
-        "input" if isinstance(one, In) else "output",
+        one.name + (" (optional)" if one.optional else ""),
+        kernel.role(one),
         f"{least} to {most}" if least < most else least,
-        " ".join(declared.dtypes_of(one)) + (f", that of {one.like}" if one.like else "") + _quantised(one),
+        one.dtypes + (f", that of {one.like}" if one.like else "") + _quantised(one),
         _PER_NODE.partition(":")[0],
-        "" if value is None else f"{kind} {value:g}",
+        "".join(f"{kind} {value:g}" for kind, value in edges if value is not None),
     )
 
 
-def _quantised(one: In | Out) -> str:
+def _quantised(one: Tensor) -> str:
     if one.quantised is None:
         return ""
     return ", with scale and zero point" if one.quantised else ", without scale and zero point"
@@ -61,15 +61,15 @@ def _quantised(one: In | Out) -> str:
 def scalar_row(scalar: Scalar) -> tuple[object, ...]:
     """The columns of ``SCALARS``."""
     default = "" if scalar.default is None else f"{scalar.default:g}"
-    return scalar.name, scalar.type, accepted_by(scalar), default
+    return scalar.name, scalar.type, scalar.accepted, default
 
 
-def cost(declared: Declared) -> list[str]:
+def cost(kernel: CustomKernel) -> list[str]:
     """What a call costs, and what of that is assumed."""
-    work = " + ".join(f"{times:g} {term}" for term, times in declared.work)
+    work = " + ".join(f"{times:g} {term}" for term, times in kernel.work)
     assumed = "as NumPy operations of a Python body count, else 1 op for each touched element (ASSUMPTION)"
     said = work or assumed
-    scratch = ", ".join(one.name for one in declared.scratch)
+    scratch = ", ".join(one.name for one in kernel.scratch_tensors)
     lines = [f"bytes of scratch ({scratch}): per node"] if scratch else []
     return [
         *lines,
@@ -78,37 +78,38 @@ def cost(declared: Declared) -> list[str]:
     ]
 
 
-def described(declared: Declared, digest: int, origin: str) -> dict[str, Any]:
+def described(kernel: CustomKernel, origin: str) -> dict[str, Any]:
     """The declaration as plain data."""
 
-    def operand(one: In | Out) -> dict[str, Any]:
-        value = {"pad": one.pad, "optional": one.optional} if isinstance(one, In) else {"fill": one.fill}
+    def operand(one: Tensor) -> dict[str, Any]:
+        is_input = kernel.role(one) == "input"
+        value = {"pad": one.pad, "optional": one.optional} if is_input else {"fill": one.fill}
         return {
             "name": one.name,
-            "dtypes": list(declared.dtypes_of(one)),
-            "ranks": list(ranks_of(one)),
+            "dtypes": list(one.dtype_names),
+            "ranks": list(one.rank),
             "like": one.like,
             "quantised": one.quantised,
             **value,
         }
 
     return {
-        "name": declared.name,
-        "summary": declared.summary,
-        "digest": digest,
+        "name": kernel.name,
+        "summary": kernel.summary,
+        "digest": kernel.digest,
         "file": origin,
-        "devices": None if declared.devices is None else list(declared.devices),
-        "inputs": [operand(one) for one in declared.inputs],
-        "aux": [{"name": one.name, "dtype": one.dtype} for one in declared.aux],
-        "scratch": [{"name": one.name, "dtype": one.dtype} for one in declared.scratch],
-        "outputs": [operand(one) for one in declared.outputs],
+        "devices": None if kernel.devices is None else list(kernel.devices),
+        "inputs": [operand(one) for one in kernel.inputs],
+        "aux": [{"name": one.name, "dtype": one.dtypes} for one in kernel.aux],
+        "scratch": [{"name": one.name, "dtype": one.dtypes} for one in kernel.scratch_tensors],
+        "outputs": [operand(one) for one in kernel.outputs],
         "scalars": [
-            {"name": s.name, "type": s.type, "accepted": accepted_by(s), "default": s.default}
-            for s in declared.scalars
+            {"name": s.name, "type": s.type, "accepted": s.accepted, "default": s.default}
+            for s in kernel.own_scalars
         ],
-        "work": dict(declared.work),
-        "code_bytes": declared.code_bytes,
-        "deterministic": declared.deterministic,
-        "in_place": dict(declared.in_place),
-        "library": declared.library,
+        "work": dict(kernel.work),
+        "code_bytes": kernel.code_bytes,
+        "deterministic": kernel.deterministic,
+        "in_place": dict(kernel.in_place),
+        "library": kernel.library,
     }

@@ -28,6 +28,7 @@ from onedispatch.dispatch.host.inference import inferred_by_runtime
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
+from onedispatch.operators.declarations.kernel import Kernel, Tensor
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError, error_class
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
@@ -103,16 +104,15 @@ class CustomNodes:
 
     def _types(self, node: Node, known: Callable[[str], Value]) -> list[Value]:
         """What the model says, or else the kernel's declaration: one type, or that of an input."""
-        operands = plugin_of(node).kernel.declared
-        inputs = dict(zip((one.name for one in operands.inputs), node.inputs, strict=False))
+        kernel = plugin_of(node).kernel.kernel
+        inputs = dict(zip((one.name for one in kernel.inputs), node.inputs, strict=False))
         found = []
-        for name, one in zip(node.outputs, operands.outputs, strict=False):
-            dtypes = operands.dtypes_of(one)
+        for name, one in zip(node.outputs, kernel.outputs, strict=False):
             told = self.declared.get(name, Value(name)).type
             if not told and one.like in inputs:
                 told = known(inputs[one.like]).type
-            elif not told and len(dtypes) == 1:
-                told = type_name_of(DTYPES[dtypes[0]].numpy)
+            elif not told and len(one.dtype_names) == 1:
+                told = type_name_of(DTYPES[one.dtypes].numpy)
             found += [Value(name, told)] if name else []
         return found
 
@@ -226,19 +226,19 @@ class CustomNodes:
     def _needed(self, plugin: Any, node: Node, spec: NodeSpec) -> _Casts | None:
         """The casts that make the kernel's element types do. Raises ``KernelDtypeError`` where f32 would
         not hold what an input may be."""
-        declared = plugin.kernel.declared
+        kernel = plugin.kernel.kernel
         if self.policy != "f32":
             return None
-        operands = list(zip(declared.inputs, spec.inputs, strict=False))
-        lacking = {one.name for one, tensor in operands if tensor and not _takes(declared, one, tensor.dtype)}
-        groups = {_group(declared, name) for name in lacking}
+        operands = list(zip(kernel.inputs, spec.inputs, strict=False))
+        lacking = {one.name for one, tensor in operands if tensor and not _takes(one, tensor.dtype)}
+        groups = {_group(kernel, name) for name in lacking}
         chosen = tuple(
             i
             for i, (one, tensor) in enumerate(operands)
             if tensor is not None
             and tensor.dtype != _F32.numpy
-            and _group(declared, one.name) in groups
-            and "f32" in declared.dtypes_of(one)
+            and _group(kernel, one.name) in groups
+            and "f32" in one.dtype_names
         )
         for i in chosen:
             _check_held(node, spec.inputs[i])
@@ -318,7 +318,7 @@ def infer_outputs(
     """(element type, shape) of each output that the kernel declares, as it infers them."""
     with attributed_to(type(plugin.kernel), f"node {node.name} ({node.op_type})"):
         made = plugin.kernel.infer(plugin.node(spec, device))
-    return [tuple(made[one.name]) for one in plugin.kernel.declared.outputs]
+    return [tuple(made[one.name]) for one in plugin.kernel.kernel.outputs]
 
 
 def _as_input(node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -360,15 +360,15 @@ def _cast(spec: NodeSpec, casts: _Casts | None) -> NodeSpec:
     return replace(spec, inputs=inputs, outputs=outputs)
 
 
-def _takes(declared: Any, operand: Any, dtype: np.dtype[Any]) -> bool:
+def _takes(operand: Tensor, dtype: np.dtype[Any]) -> bool:
     row = row_of(dtype)
-    return row is not None and row.name in declared.dtypes_of(operand)
+    return row is not None and row.name in operand.dtype_names
 
 
-def _group(declared: Any, name: str) -> str:
+def _group(kernel: Kernel, name: str) -> str:
     """The operand that others are ``like``, from one of them: they are cast together or not at all."""
     seen = {name}
-    while (like := declared.operand(name).like) and like not in seen:
+    while (like := kernel.tensor(name).like) and like not in seen:
         seen.add(name := like)
     return name
 

@@ -15,6 +15,7 @@ from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.emission.image import names_in
 from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 
 _NOT_FOUND = error_class(next(row.code for row in STATUSES if row.name == "not_found"))
 
@@ -78,13 +79,13 @@ def short_origin(kernel: Any) -> str:
 
 def notes_on(name: str) -> list[str]:
     """Warnings of a kernel's declaration, for the reader of ``inspect``."""
-    declared = getattr(catalog.named(name), "declared", None)
-    if declared is None:
+    brought = catalog.named(name)
+    if brought is None or not isinstance(kernel := brought.kernel, CustomKernel):
         return []
     notes = []
-    if not declared.deterministic:
+    if not kernel.deterministic:
         notes.append("warning: it is declared not to be deterministic: other runs may give other bits")
-    for output, source in declared.in_place.items():
+    for output, source in kernel.in_place.items():
         notes.append(
             f"{output} may lie where {source} lies: taken as advice, every tensor has a place of its own"
         )

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
     from onedispatch.dispatch.runtime.session import InferenceSession
     from onedispatch.operators.declarations.kernel import Scalar
-    from onedispatch.operators.plugin.declared import Aux, In, Interval, Out, Scratch
+    from onedispatch.operators.plugin.instance import Interval
+    from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
     from onedispatch.operators.plugin.plugin import kernel, maps
 
     __version__: str
@@ -118,7 +119,8 @@ _LAZY = {
 }
 # The same below onedispatch.operators.
 _DECLARING = {
-    **{name: ("plugin.declared", name) for name in ("Aux", "In", "Interval", "Out", "Scratch")},
+    **{name: ("plugin.operands", name) for name in ("Aux", "In", "Out", "Scratch")},
+    "Interval": ("plugin.instance", "Interval"),
     "Scalar": ("declarations.kernel", "Scalar"),
     "kernel": ("plugin.plugin", "kernel"),
     "maps": ("plugin.plugin", "maps"),

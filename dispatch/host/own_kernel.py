@@ -69,13 +69,13 @@ class OwnKernel:
                 results = kernel.reference(node, *arrays)
                 results = results if isinstance(results, tuple | list) else (results,)
                 return _checked(node, made, results)
-            placement = kernel.place(node)
-        outputs = placement.outputs.values()
+            instance = kernel.instantiate(node)
+        outputs = instance.outputs.values()
         if all(0 in shape for _, shape in outputs):
             return [np.empty(shape, DTYPES[dtype].numpy) for dtype, shape in outputs]
-        names = (one.name for one in kernel.declared.inputs)
+        names = (one.name for one in kernel.kernel.inputs)
         given = {name: array for name, array in zip(names, arrays, strict=False) if array is not None}
-        call = host_call(kernel, node, placement, given, self._device)
+        call = host_call(kernel, node, instance, given, self._device)
         register_kernels()
         with printing(self._node.name) as listener:
             core.run_kernel(

@@ -10,7 +10,7 @@ from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.plugin import catalog
-from onedispatch.operators.plugin.declared import Declared
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.transactions import find_device
 from onedispatch.transactions.machine.device import DeviceName
 
@@ -24,9 +24,7 @@ class Known:
     origin: str = ""
     """The file, or the module; "": it is ours"""
     kernel: Kernel | None = None
-    """As the engine has it; None of libraries whose kernels only program images name"""
-    declared: Declared | None = None
-    """As a plug-in declares it"""
+    """Its declaration; None of libraries whose kernels only program images name"""
 
     @property
     def short_name(self) -> str:
@@ -43,10 +41,10 @@ def known(device: DeviceName | None = None) -> list[Known]:
     rows = {row[0]: Known(row[0], row[1], _file_of(row[0])) for row in core.kernels()}
     rows |= {one.name: Known(one.name, one.digest, "", one) for one in all_kernels()}
     for offered in catalog.kernels():
-        kernel, declared = offered.kernel, getattr(offered, "declared", None)
-        rows[kernel.name] = Known(kernel.name, kernel.digest, offered.origin, kernel, declared)
+        kernel = offered.kernel
+        rows[kernel.name] = Known(kernel.name, kernel.digest, offered.origin, kernel)
     target = None if device is None else find_device(device).name
-    return [rows[name] for name in sorted(rows) if target is None or _runs_on(rows[name].declared, target)]
+    return [rows[name] for name in sorted(rows) if target is None or _runs_on(rows[name].kernel, target)]
 
 
 def _file_of(name: str) -> str:
@@ -54,6 +52,6 @@ def _file_of(name: str) -> str:
     return next((plugin.file for plugin in discovery.loaded() if name in plugin.kernels), "")
 
 
-def _runs_on(declared: Declared | None, device: str) -> bool:
-    devices = None if declared is None else declared.devices
+def _runs_on(kernel: Kernel | None, device: str) -> bool:
+    devices = kernel.devices if isinstance(kernel, CustomKernel) else None
     return devices is None or device in {find_device(name).name for name in devices}

@@ -93,7 +93,7 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
         return ()
     for kernel in blamed(where, str(file), lambda: library.read(file)):
         catalog.add_kernel(kernel)
-        space, _, name = kernel.declared.name.partition("::")
+        space, _, name = kernel.kernel.name.partition("::")
         maps(catalog.camel_case(name.partition("@")[0]), domain=space)(kernel)
     return tuple(row[0] for row in own)
 

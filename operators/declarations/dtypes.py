@@ -15,6 +15,17 @@ import ml_dtypes
 import numpy as np
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a number that a float can be."""
+    if not isinstance(value, int | float | np.number | np.bool_) or isinstance(value, np.complexfloating):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class DType:
     """One element type. ``code`` is what parameter blocks hold; codes are never reused."""
@@ -54,12 +65,15 @@ class DType:
         """Words of an element; 1 where a word has several."""
         return max(1, self.itemsize // 4)
 
-    def holds(self, value: float) -> bool:
-        """Whether ``value`` is one of this type's; floating-point types round, integers do not."""
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` is a number of this type's; floating-point types round, integers do not."""
+        if not is_number(value):
+            return False
+        value = float(value)
         if self.numpy.kind in "iu":
             info = np.iinfo(self.numpy)
-            return value == value and float(value).is_integer() and info.min <= value <= info.max
-        return self.numpy.kind != "b" or value in (0, 1)
+            return bool(value == value and value.is_integer() and info.min <= value <= info.max)
+        return self.numpy.kind != "b" or bool(value in (0, 1))
 
     def __str__(self) -> str:
         return self.name
@@ -91,7 +105,7 @@ INTEGERS = "i8 u8 i16 u16 i32 u32"
 NUMBERS = f"{FLOATS} {INTEGERS}"
 EVERY = f"{NUMBERS} bool"
 WIDE = "i64"
-# What kernels from outside name. It stays what it is: their headers number no others.
+# What custom kernels name. It stays what it is: their headers number no others.
 OPEN = {name: DTYPES[name] for name in EVERY.split()}
 
 _CARRIERS = {1: "u8", 2: "u16", 4: "u32"}
@@ -122,7 +136,7 @@ def dtype_of(numpy: np.dtype[Any]) -> DType | None:
 
 
 def open_dtype_of(numpy: np.dtype[Any]) -> DType | None:
-    """The row of a NumPy type that kernels from outside take, None where there is none."""
+    """The row of a NumPy type that custom kernels take, None where there is none."""
     row = dtype_of(numpy)
     return row if row is not None and row.name in OPEN else None
 

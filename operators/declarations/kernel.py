@@ -16,15 +16,15 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from onedispatch.operators.declarations import members
-from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.dtypes import DTYPES, DType, is_number
 from onedispatch.operators.declarations.expressions import NOTHING, Expr, ExprOp
 from onedispatch.operators.declarations.function_table import FREE as FREE
 from onedispatch.operators.declarations.function_table import INSTRUCTION_BYTES as INSTRUCTION_BYTES
@@ -56,6 +56,7 @@ K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*)::([a-z][a-z0-9_]*)@([1-9][0-9]*)")
+_NAMED = f"namespace::name@version, at most {MAX_NAME_BYTES} bytes"
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 ScalarType = Literal["u32", "i32", "f32", "function"]
@@ -103,6 +104,19 @@ class Scalar:
         low, high = _BOUNDS[self.type]
         return (low if self.low is None else self.low), (high if self.high is None else self.high)
 
+    def takes(self, value: Any) -> bool:
+        """Whether ``value`` is a number, and one of the scalar's."""
+        low, high = self.bounds
+        within = is_number(value) and low <= value <= high
+        return within and (self.type == "f32" or float(value).is_integer())
+
+    @property
+    def accepted(self) -> str:
+        """What ``takes`` is true of, in words."""
+        low, high = self.bounds
+        kind = "a number" if self.type == "f32" else "a whole number"
+        return kind if (low, high) == (-math.inf, math.inf) else f"{kind} from {low:g} to {high:g}"
+
 
 def chooses(name: str, table: FunctionTable, of: str = "") -> Scalar:
     """A scalar that names one of ``table``'s functions; they see elements of operand ``of``."""
@@ -122,7 +136,8 @@ class Tensor:
     both in its declaration.
 
     Operands of member kernels name no axes but the least and the largest ``rank`` of their tensors: axis
-    ``t0`` is the tensor's first dimension.
+    ``t0`` is the tensor's first dimension, or the one element of a tensor without dimensions.
+    ``quantised``: True where the tensor must have scale and zero point, False where it must not.
     """
 
     name: str
@@ -137,6 +152,7 @@ class Tensor:
     shape: tuple[int, ...] = ()
     values: Callable[[Mapping[str, Any]], Any] | None = None
     rank: tuple[int, int] = (0, 0)
+    quantised: bool | None = None
 
     def computed(self, scalars: Mapping[str, Any]) -> Any:
         """An auxiliary tensor's values. Raises ``KernelDeclarationError`` for another shape."""
@@ -153,8 +169,13 @@ class Tensor:
         if self.axes == "...":
             return tuple(f"d{i}" for i in range(MAX_DIMS))
         if not self.axes:
-            return tuple(f"t{i}" for i in range(self.rank[1]))
+            return tuple(f"t{i}" for i in range(max(self.rank[1], 1)))
         return tuple(self.axes.split())
+
+    @property
+    def dtype_names(self) -> tuple[str, ...]:
+        """The element types that it may have, in the order of the declaration."""
+        return tuple(self.dtypes.split())
 
     @property
     def accepted_walk(self) -> str:
@@ -188,6 +209,10 @@ class Kernel:
 
     Raises ``KernelDeclarationError`` on construction for whatever could not be run.
     """
+
+    # What declarations of this class may name.
+    named_dtypes: ClassVar[Mapping[str, DType]] = DTYPES
+    scalar_types: ClassVar[Sequence[str]] = SCALAR_TYPES
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -231,14 +256,14 @@ class Kernel:
 
     # -- checks ----------------------------------------------------------------------------
 
-    def _refuse(self, what: str, given: object, accepted: str) -> KernelDeclarationError:
+    def _refuse(self, what: str, given: object, accepted: str) -> Exception:
         return KernelDeclarationError(f"kernel {self.name}: {what}: given {given}; accepted: {accepted}")
 
     def _check_names(self) -> None:
         # A first version need not be written: it counts for nothing.
         if not _NAME.fullmatch(self.name) or len(self.name.removesuffix("@1").encode()) > MAX_NAME_BYTES:
-            raise self._refuse("name", repr(self.name), f"namespace::name@version, {MAX_NAME_BYTES} bytes")
-        names = [*self.dims, *(t.name for t in self.tensors), *(s.name for s in self.scalars)]
+            raise self._refuse("name", repr(self.name), _NAMED)
+        names = [*self.dims, *(t.name for t in self.typed_tensors), *(s.name for s in self.scalars)]
         for name in names:
             if not _IDENTIFIER.fullmatch(name):
                 raise self._refuse("a name", repr(name), "lower-case letters, digits and underscores")
@@ -251,14 +276,16 @@ class Kernel:
             for axis in tensor.axes.split() if tensor.axes != "..." else ():
                 if axis not in known and not axis.startswith(WHOLE):
                     raise self._refuse(f"axis of {tensor.name}", axis, f"{sorted(known)} or *name")
-            unknown = set(tensor.dtypes.split()) - set(DTYPES)
-            if unknown:
-                raise self._refuse(f"element types of {tensor.name}", sorted(unknown), ", ".join(DTYPES))
             if tensor.like and tensor.like not in [t.name for t in self.tensors if t is not tensor]:
                 raise self._refuse(f"operand that {tensor.name} is like", tensor.like, "another operand")
 
     def _check_types(self) -> None:
-        """Rows name what the operands say, no less and no more."""
+        """Element types are known; rows name what the operands say, no less and no more."""
+        for tensor in self.typed_tensors:
+            unknown = [name for name in tensor.dtype_names if name not in self.named_dtypes]
+            if unknown:
+                accepted = ", ".join(self.named_dtypes)
+                raise self._refuse(f"element types of {tensor.name}", ", ".join(unknown), accepted)
         for tensor in self.tensors if self.types else ():
             said = {dtype for row in self.types for dtype in row.get(tensor.name, "").split()}
             if said != set(tensor.dtypes.split()):
@@ -266,9 +293,9 @@ class Kernel:
             if not tensor.optional and any(tensor.name not in row for row in self.types):
                 raise self._refuse(f"rows of types, {tensor.name}", "none in a row", "some in every row")
         known = {tensor.name for tensor in self.tensors}
-        unknown = {name for row in self.types for name in row} - known
-        if unknown:
-            raise self._refuse("rows of types", sorted(unknown), ", ".join(sorted(known)))
+        strange = {name for row in self.types for name in row} - known
+        if strange:
+            raise self._refuse("rows of types", sorted(strange), ", ".join(sorted(known)))
 
     def _check_sizes(self) -> None:
         if len(self.dims) > MAX_DIMS:
@@ -282,26 +309,28 @@ class Kernel:
             ("scalars", False, MAX_SCALARS),
             ("hidden scalars", True, MAX_HIDDEN_SCALARS),
         ):
-            count = sum(s.hidden is hidden for s in self.scalars)
-            if count > most:
-                raise self._refuse(what, count, f"at most {most}")
+            those = [s.name for s in self.scalars if s.hidden is hidden]
+            if len(those) > most:
+                given = f"{len(those)}, of which {those[most]!r} is one too many"
+                raise self._refuse(what, given, f"at most {most}")
         if self.prints not in PRINTS:
             raise self._refuse("prints", repr(self.prints), ", ".join(map(repr, PRINTS)))
         if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
-            accepted = f"what it takes of program memory, a multiple of {INSTRUCTION_BYTES}"
+            accepted = f"a multiple of {INSTRUCTION_BYTES}, above 0: what it takes of program memory"
             raise self._refuse("code_bytes", self.code_bytes, accepted)
         if self.words_used > MAX_WORDS:
             raise self._refuse("words of the parameter block", self.words_used, f"at most {MAX_WORDS}")
 
     def _check_scalars(self) -> None:
         for s in self.scalars:
+            if s.type not in self.scalar_types:
+                raise self._refuse(f"type of scalar {s.name}", repr(s.type), ", ".join(self.scalar_types))
             low, high = s.bounds
             if not low <= high:
-                raise self._refuse(
-                    f"bounds of {s.name}", f"{low} to {high}", "a least value below the largest"
-                )
-            if s.default is not None and not low <= s.default <= high:
-                raise self._refuse(f"default of {s.name}", s.default, f"{low} to {high}")
+                given = f"{low} to {high}"
+                raise self._refuse(f"bounds of scalar {s.name}", given, "least, then largest")
+            if s.default is not None and not s.takes(s.default):
+                raise self._refuse(f"default of scalar {s.name}", s.default, s.accepted)
             if (s.type == "function") != (s.table is not None):
                 raise self._refuse(f"scalar {s.name}", s.type, "a table with type 'function', and only there")
             if s.of and s.of not in [t.name for t in self.tensors]:
@@ -317,9 +346,9 @@ class Kernel:
                     continue
                 if not there:
                     raise self._refuse(f"{what} of {tensor.name}", value, "pads of inputs, fills of outputs")
-                for name in tensor.dtypes.split():
+                for name in tensor.dtype_names:
                     if not DTYPES[name].holds(value):
-                        accepted = f"a value of every element type that it has, {name} too"
+                        accepted = f"a value of {name}, which it may have"
                         raise self._refuse(f"{what} of {tensor.name}", value, accepted)
 
     def _check_members(self) -> None:
@@ -382,6 +411,16 @@ class Kernel:
     def tensors(self) -> tuple[Tensor, ...]:
         """Inputs, then auxiliary tensors, then outputs."""
         return (*self.inputs, *self.aux, *self.outputs)
+
+    @property
+    def typed_tensors(self) -> tuple[Tensor, ...]:
+        """All that the declaration names with element types; custom kernels name their scratch too."""
+        return self.tensors
+
+    @property
+    def own_scalars(self) -> tuple[Scalar, ...]:
+        """Those that the author declares, without hidden ones."""
+        return tuple(s for s in self.scalars if not s.hidden)
 
     def role(self, tensor: Tensor) -> str:
         """One of ``ROLES``."""
@@ -469,7 +508,7 @@ class Kernel:
             *(" ".join(f"{name}: {dtypes}" for name, dtypes in row.items()) for row in self.types),
             str(self.reduces),
             f"{self.scratch} kept {self.keeps_scratch}",
-            *([f"members {[t.rank for t in self.tensors]}"] if self.members else []),
+            *([f"members {[(t.rank[0], len(t.axis_names)) for t in self.tensors]}"] if self.members else []),
         ]
         return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=4).digest(), "little")
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import members
-from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, MAX_DIMS, WORDS, Kernel
+from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, MAX_DIMS, WORDS, Kernel, Scalar
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
 from onedispatch.transactions.machine.bd import pack_fields
 from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS, Field, field_of
@@ -188,6 +188,11 @@ def f32(value: float) -> int:
         return int(struct.unpack("<I", struct.pack("<f", value))[0])
     except OverflowError:  # beyond float32: the IEEE result is an infinity
         return 0x7F800000 if value > 0 else 0xFF800000
+
+
+def scalar_word(scalar: Scalar, value: float) -> int:
+    """The word that stands for a number in a parameter block."""
+    return f32(float(value)) if scalar.type == "f32" else int(value) & 0xFFFFFFFF
 
 
 def port_ref(port: int, byte_offset: int) -> int:

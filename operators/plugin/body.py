@@ -7,6 +7,7 @@ touch. It computes them all at once, as NumPy does, and writes its outputs: ``t.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
-from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar
-from onedispatch.operators.plugin.declared import Declared, Interval, Placement
+from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor
+from onedispatch.operators.declarations.params import scalar_word
+from onedispatch.operators.plugin.custom_kernel import SCRATCH_BYTES, CustomKernel
+from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.printing import Listener, say
 from onedispatch.operators.plugin.refusals import refusal
 
@@ -340,10 +343,9 @@ def functions(kernel: Kernel, body: Body, scratch: Mapping[str, str] | None = No
 
 
 def computed(
-    declared: Declared,
-    kernel: Kernel,
+    kernel: CustomKernel,
     body: Body,
-    placement: Placement,
+    instance: KernelInstance,
     arrays: Mapping[str, Array],
     listener: Listener | None = None,
     *,
@@ -352,62 +354,44 @@ def computed(
 ) -> dict[str, Array]:
     """The outputs of an instance, by one call of its body for all members, or the first ``members``.
 
-    ``arrays``: inputs that are there, by name; auxiliary tensors and scalars are the placement's.
+    ``arrays``: inputs that are there, by name; auxiliary tensors and scalars are the instance's.
     ``listener`` gets what the body prints; ``watch`` gives what the body sees of each input.
     """
     outputs = {
-        name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in placement.outputs.items()
+        name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in instance.outputs.items()
     }
-    given = {n: np.ascontiguousarray(array) for n, array in {**arrays, **placement.aux}.items()}
-    pads = {one.name: placement.pads.get(one.name, one.pad) for one in declared.inputs}
-    fills = {one.name: placement.fills.get(one.name, one.fill) for one in declared.outputs}
-    for name, array in outputs.items():
-        if fills[name] is not None:
-            array[...] = array.dtype.type(fills[name])
+    given = {n: np.ascontiguousarray(array) for n, array in {**arrays, **instance.aux}.items()}
+    for one in kernel.outputs:
+        fill = instance.edge(one)
+        if fill is not None:
+            outputs[one.name][...] = outputs[one.name].dtype.type(fill)
     there = {**given, **outputs}
     operands, chunks = [], []
-    for name in (tensor.name for tensor in kernel.tensors):
-        edge = (fills if name in outputs else pads).get(name)
-        operands.append(_said(placement.access.get(name), there[name], edge) if name in there else None)
-        chunks.append(there[name].reshape(-1).view(np.uint8) if name in there else None)
-    space = (*placement.index_space, *[1] * (MAX_DIMS - len(placement.index_space)))
+    for tensor in kernel.tensors:
+        array = there.get(tensor.name)
+        operands.append(None if array is None else _said(instance, tensor, array))
+        chunks.append(None if array is None else array.reshape(-1).view(np.uint8))
+    space = (*instance.index_space, *[1] * (MAX_DIMS - len(instance.index_space)))
     none = (0,) * MAX_DIMS
-    at, words = 0, {}
-    for name, size in placement.scratch.items():
-        words[f"at_{name}"] = at
-        at += -(-size // 4) * 4
-    words |= {name: _word(kernel.scalar(name), value) for name, value in placement.scalars.items()}
-    words["scratch_bytes"] = at
+    values = {**instance.scalars, **instance.hidden_scalars(kernel)}
     setup = {
         "operands": tuple(operands),
-        "scalars": tuple(words.get(s.name, 0) for s in kernel.scalars),
+        "scalars": tuple(scalar_word(s, values.get(s.name, 0)) for s in kernel.scalars),
         "first": none,
         "total": space,
     }
-    plan = _Plan(kernel, body, {one.name: one.dtype for one in declared.scratch}, setup)
+    plan = _Plan(kernel, body, {one.name: one.dtypes for one in kernel.scratch_tensors}, setup)
     count = space if members is None else (*members, *[1] * (MAX_DIMS - len(members)))
-    plan(none, none, count, chunks, np.zeros(at, np.uint8), listener, watch)
+    plan(none, none, count, chunks, np.zeros(int(values.get(SCRATCH_BYTES, 0)), np.uint8), listener, watch)
     return outputs
 
 
-def _said(intervals: Sequence[Interval] | None, array: Array, edge: float | None) -> dict[str, Any]:
+def _said(instance: KernelInstance, tensor: Tensor, array: Array) -> dict[str, Any]:
     """An operand whose chunk is the whole tensor, as a setup says it."""
     axes = []
-    for d, size in enumerate(array.shape):
-        it = Interval() if intervals is None else intervals[d]
-        stride = array.strides[d] // array.itemsize
-        if it.dim is None or it.a < 0:
-            axes.append((size, size, stride, 0, 1, 1, 0, 0, -1, 0))
-        else:
-            a, den = it.a.as_integer_ratio()
-            axes.append((size, size, stride, a, den, 1, it.start, it.span, it.dim, 0))
-    value = float("nan") if edge is None else float(edge)
+    for size, stride, it in zip(array.shape, array.strides, instance.intervals(tensor.name), strict=True):
+        axes.append(it.block_axis(size, size, stride // array.itemsize))
+    edge = instance.edge(tensor)
+    value = math.nan if edge is None else float(edge)
     code = next(row.code for row in DTYPES.values() if row.numpy == array.dtype)
     return {"dtype": code, "axes": tuple(axes), "pad": value, "fill": value}
-
-
-def _word(scalar: Scalar, value: float) -> int:
-    """The word that stands for a number in a parameter block."""
-    if scalar.type == "f32":
-        return int(np.float32(value).view(np.uint32))
-    return int(value) & 0xFFFFFFFF

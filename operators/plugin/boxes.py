@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -18,10 +17,9 @@ import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DType
 from onedispatch.operators.declarations.kernel import MAX_DIMS
-from onedispatch.operators.plugin.declared import Interval
+from onedispatch.operators.plugin.instance import Interval
 
 MARGIN = 4  # elements on each side; rows then begin at multiples of four bytes
-NO_AXIS = -1
 
 Array = np.ndarray[Any, Any]
 Point = tuple[int, ...]
@@ -191,13 +189,8 @@ class Chunk:
         """The fields of ``od_axis``, per dimension."""
         rows: list[tuple[int, ...]] = []
         for d, it in enumerate(self.intervals):
-            fixed = self.shape[d], self.count[d], self.strides[d]
-            if it.whole or it.a < 0:
-                rows.append((*fixed, 0, 1, 1, self.begin[d], 0, NO_AXIS, 0))
-                continue
-            a = Fraction(it.a)
-            first = it.first(self.box.first[it.dim or 0])
-            rows.append((*fixed, a.numerator, a.denominator, 1, first, it.span, it.dim or 0, 0))
+            first = 0 if it.dim is None else self.box.first[it.dim]
+            rows.append(it.block_axis(self.shape[d], self.count[d], self.strides[d], first, self.begin[d]))
         return rows
 
     # -- contents ----------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, OPEN, DType, open_dtype_of
-from onedispatch.operators.declarations.kernel import Scalar
+from onedispatch.operators.declarations.kernel import Scalar, Tensor
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.boxes import Array
-from onedispatch.operators.plugin.declared import Declared, In, ranks_of
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import did_you_mean
 
@@ -51,14 +51,14 @@ class Case:
         tensors = [f"{name}={_text(array)}" for name, array in self.arrays.items()]
         return " ".join([*tensors, *(f"{name}={value:g}" for name, value in self.attributes.items())])
 
-    def spec(self, declared: Declared) -> NodeSpec:
+    def spec(self, kernel: CustomKernel) -> NodeSpec:
         """The node, as if a model had it; nothing is known of its outputs."""
-        inputs = [self._tensor(one.name) for one in declared.inputs]
+        inputs = [self._tensor(one.name) for one in kernel.inputs]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        outputs = [None] * len(declared.outputs)
-        op_type = declared.name.partition("::")[2].partition("@")[0]
-        domain = declared.name.partition("::")[0]
+        outputs = [None] * len(kernel.outputs)
+        op_type = kernel.name.partition("::")[2].partition("@")[0]
+        domain = kernel.name.partition("::")[0]
         return NodeSpec("check", op_type, domain, 1, inputs, outputs, dict(self.attributes))
 
     def _tensor(self, name: str) -> TensorSpec | None:
@@ -75,20 +75,20 @@ def cases_of(plugin: PluginKernel) -> list[Case]:
     """Those that the kernel brings (``examples``), or made ones; the kernel need not take them all."""
     brought = getattr(getattr(plugin, "cls", None), "examples", None)
     if brought is None:
-        return list(islice({str(case): case for case in _made(plugin.declared)}.values(), MOST))
+        return list(islice({str(case): case for case in _made(plugin.kernel)}.values(), MOST))
     given = brought() if callable(brought) else brought
     if not isinstance(given, Iterable) or isinstance(given, Mapping | str):
         accepted = (
             'a list of cases, each {"x": (4, 5), "a": 2.0}: shapes or arrays by input, numbers by attribute'
         )
-        raise InputError(f"examples of {plugin.declared.name}", repr(given), accepted)
-    return [example(plugin.declared, one) for one in given]
+        raise InputError(f"examples of {plugin.kernel.name}", repr(given), accepted)
+    return [example(plugin.kernel, one) for one in given]
 
 
-def example(declared: Declared, given: Mapping[str, Any]) -> Case:
+def example(kernel: CustomKernel, given: Mapping[str, Any]) -> Case:
     """A case from ``{"x": (4, 5), "y": ("bf16", (4, 5)), "a": 2.0}``. Raises ``InputError``."""
     rng = np.random.default_rng(SEED)
-    inputs = {one.name: one for one in declared.inputs}
+    inputs = {one.name: one for one in kernel.inputs}
     arrays, attributes = {}, {}
     for name, value in given.items():
         if name not in inputs:
@@ -96,30 +96,26 @@ def example(declared: Declared, given: Mapping[str, Any]) -> Case:
         elif isinstance(value, np.ndarray):
             arrays[name] = value
         else:
-            dtype, shape = _dtype_and_shape(declared, inputs[name], value)
+            dtype, shape = _dtype_and_shape(kernel, inputs[name], value)
             arrays[name] = values(dtype, shape, rng)
-    return Case(arrays, {**_numbers(declared), **attributes})
+    return Case(arrays, {**_numbers(kernel), **attributes})
 
 
-def _dtype_and_shape(declared: Declared, one: In, value: Any) -> tuple[DType, tuple[int, ...]]:
-    dtype, shape = (
-        value if len(value) == 2 and isinstance(value[0], str) else (declared.dtypes_of(one)[0], value)
-    )
+def _dtype_and_shape(kernel: CustomKernel, one: Tensor, value: Any) -> tuple[DType, tuple[int, ...]]:
+    dtype, shape = value if len(value) == 2 and isinstance(value[0], str) else (one.dtype_names[0], value)
     if dtype not in OPEN or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise InputError(
-            f"example of {declared.name}: {one.name}", repr(value), 'a shape, or ("bf16", shape)'
-        )
+        raise InputError(f"example of {kernel.name}: {one.name}", repr(value), 'a shape, or ("bf16", shape)')
     return DTYPES[dtype], tuple(shape)
 
 
-def parsed(declared: Declared, text: str) -> Case:
+def parsed(kernel: CustomKernel, text: str) -> Case:
     """A case from ``x=f32[4,5] y=[4,5] a=2``. Raises ``InputError`` for what cannot be read, names twice, and
     tensors that are no inputs of the kernel."""
     given: dict[str, Any] = {}
-    inputs = [one.name for one in declared.inputs]
+    inputs = [one.name for one in kernel.inputs]
     for token in re.findall(r"\S+=[a-z0-9]*\[[^\]]*\]|\S+", text):
         name, value = _parsed_token(token)
-        where = f"--case of {declared.name}, {token!r}"
+        where = f"--case of {kernel.name}, {token!r}"
         if name in given:
             raise InputError(where, f"{name} once more", "each name once")
         if name in inputs and not isinstance(value, tuple):
@@ -128,7 +124,7 @@ def parsed(declared: Declared, text: str) -> Case:
             accepted = f"{', '.join(inputs)}: the inputs" if inputs else "numbers: the kernel has no inputs"
             raise InputError(where, name, accepted, did_you_mean(name, inputs))
         given[name] = value
-    return example(declared, given)
+    return example(kernel, given)
 
 
 def _parsed_token(token: str) -> tuple[str, Any]:
@@ -147,44 +143,44 @@ def _parsed_token(token: str) -> tuple[str, Any]:
 # -- made ones ---------------------------------------------------------------------------------
 
 
-def _made(declared: Declared) -> Iterator[Case]:
+def _made(kernel: CustomKernel) -> Iterator[Case]:
     """Every rank and dtype of the first input once before any comes twice."""
-    if not declared.inputs:
-        yield Case({}, _numbers(declared))
+    if not kernel.inputs:
+        yield Case({}, _numbers(kernel))
         return
-    least, most = ranks_of(declared.inputs[0])
-    dtypes = declared.dtypes_of(declared.inputs[0])
+    least, most = kernel.inputs[0].rank
+    dtypes = kernel.inputs[0].dtype_names
     for round_ in range(2):
         for position, rank in enumerate(range(most, least - 1, -1)):
             shapes = SHAPES[rank]
             shape = shapes[round_ % len(shapes)]
             chosen = dtypes if round_ == 0 and position == 0 else (dtypes[(position + round_) % len(dtypes)],)
             for dtype in chosen:
-                yield from _with_shapes(declared, dtype, shape, round_)
+                yield from _with_shapes(kernel, dtype, shape, round_)
 
 
-def _with_shapes(declared: Declared, dtype: str, shape: tuple[int, ...], round_: int) -> Iterator[Case]:
+def _with_shapes(kernel: CustomKernel, dtype: str, shape: tuple[int, ...], round_: int) -> Iterator[Case]:
     """Other inputs of the same shape; of one that broadcasts; of one that a product takes."""
     others = [shape]
-    if len(declared.inputs) > 1:
+    if len(kernel.inputs) > 1:
         others += [shape[-1:], shape[:-1] + (1,)] if round_ == 0 and shape else []
         others += [(*shape[:-2], shape[-1], 4)] if len(shape) > 1 else []
     seen = set()
     for other in others:
         rng = np.random.default_rng([SEED, *shape])
         arrays = {}
-        for position, one in enumerate(declared.inputs):
+        for position, one in enumerate(kernel.inputs):
             if one.optional and round_ == 1:
                 continue
-            least, most = ranks_of(one)
+            least, most = one.rank
             wanted = shape if position == 0 else other
             wanted = wanted if least <= len(wanted) <= most else SHAPES[most][0]
-            allowed = declared.dtypes_of(one)
+            allowed = one.dtype_names
             arrays[one.name] = values(DTYPES[dtype if dtype in allowed else allowed[0]], wanted, rng)
         key = tuple(array.shape for array in arrays.values())
         if key not in seen:
             seen.add(key)
-            yield Case(arrays, _numbers(declared))
+            yield Case(arrays, _numbers(kernel))
 
 
 def values(row: DType, shape: Sequence[int], rng: np.random.Generator) -> Array:
@@ -199,8 +195,8 @@ def values(row: DType, shape: Sequence[int], rng: np.random.Generator) -> Array:
     return rng.integers(0, 3, shape).astype(row.numpy)
 
 
-def _numbers(declared: Declared) -> dict[str, Any]:
-    return {one.name: _number(one) for one in declared.scalars if one.default is None}
+def _numbers(kernel: CustomKernel) -> dict[str, Any]:
+    return {one.name: _number(one) for one in kernel.own_scalars if one.default is None}
 
 
 def _number(scalar: Scalar) -> float | int:

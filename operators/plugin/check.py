@@ -10,7 +10,6 @@ one call. What accessors say of themselves is taken as they say it.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,6 +19,8 @@ import numpy as np
 
 from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.kernel import Tensor
+from onedispatch.operators.declarations.params import scalar_word
 from onedispatch.operators.plugin.boxes import (
     Array,
     Chunk,
@@ -33,9 +34,9 @@ from onedispatch.operators.plugin.boxes import (
     range_text,
     singles,
 )
-from onedispatch.operators.plugin.declared import Interval, Placement
+from onedispatch.operators.plugin.custom_kernel import SCRATCH_BYTES
 from onedispatch.operators.plugin.findings import Finding, Findings
-from onedispatch.operators.plugin.lowering import SCRATCH_ALIGN
+from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.surroundings import reached
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.host import CHECK_SECONDS
@@ -86,22 +87,21 @@ class Checker:
     def __init__(
         self,
         plugin: PluginKernel,
-        placement: Placement,
+        instance: KernelInstance,
         arrays: Mapping[str, Array],
         run: Runner,
         options: Options = Options(),
         case: str = "",
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self.plugin, self.declared, self.placement = plugin, plugin.declared, placement
-        self.kernel = plugin.kernel
+        self.plugin, self.kernel, self.instance = plugin, plugin.kernel, instance
         self._native = "library" in plugin.functions
         self.options, self._run, self._beat = options, run, beat
         self.found = Findings(case)
         self.outputs = {
-            name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in placement.outputs.items()
+            name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in instance.outputs.items()
         }
-        self.inputs = {**arrays, **placement.aux}
+        self.inputs = {**arrays, **instance.aux}
         self.rng = np.random.default_rng(options.seed)
 
     def findings(self) -> list[Finding]:
@@ -123,16 +123,13 @@ class Checker:
 
     # -- one call ----------------------------------------------------------------------------
 
-    def intervals(self, name: str) -> tuple[Interval, ...]:
-        return self.placement.access.get(name, (Interval(),) * self._tensor(name).ndim)
-
     def _tensor(self, name: str) -> Array:
         return self.outputs[name] if name in self.outputs else self.inputs[name]
 
     def chunk(self, name: str, box: MemberBox) -> Chunk:
         tensor = self._tensor(name)
         row = next(row for row in DTYPES.values() if row.numpy == tensor.dtype)
-        return Chunk(tensor.shape, row, self.intervals(name), box)
+        return Chunk(tensor.shape, row, self.instance.intervals(name), box)
 
     def chunks(self, box: MemberBox) -> dict[str, Chunk]:
         return {one.name: self.chunk(one.name, box) for one in self.kernel.tensors if self._present(one.name)}
@@ -150,7 +147,7 @@ class Checker:
         return cells
 
     def _fills(self) -> dict[str, float]:
-        found = {one.name: self.placement.fills.get(one.name, one.fill) for one in self.declared.outputs}
+        found = {one.name: self.instance.edge(one) for one in self.kernel.outputs}
         return {name: value for name, value in found.items() if value is not None}
 
     def call(self, box: MemberBox, cells: dict[str, Array], *, high: bool = True) -> Ran:
@@ -161,7 +158,7 @@ class Checker:
         self._beat()
         chunks = self.chunks(box)
         after = {name: array.copy() for name, array in cells.items()}
-        rows = [self._operand(one.name, chunks, after) for one in self.kernel.tensors]
+        rows = [self._operand(one, chunks, after) for one in self.kernel.tensors]
         try:
             answer = self._run(
                 self.kernel.digest,
@@ -187,18 +184,16 @@ class Checker:
         return Ran(after, touched)
 
     def _operand(
-        self, name: str, chunks: Mapping[str, Chunk], cells: Mapping[str, Array]
+        self, tensor: Tensor, chunks: Mapping[str, Chunk], cells: Mapping[str, Array]
     ) -> dict[str, Any] | None:
-        if name not in chunks:
+        if tensor.name not in chunks:
             return None
-        chunk = chunks[name]
-        pads = {one.name: self.placement.pads.get(one.name, one.pad) for one in self.declared.inputs}
-        pad, fill = pads.get(name), self._fills().get(name)
+        chunk, edge = chunks[tensor.name], self.instance.edge(tensor)
         return {
             "dtype": chunk.row.code,
-            "pad": math.nan if pad is None else float(pad),
-            "fill": 0.0 if fill is None else float(fill),  # bodies in Python would write over what lies there
-            "memory": cells[name].reshape(-1).view(np.uint8),
+            "pad": math.nan if edge is None else float(edge),
+            "fill": 0.0 if edge is None else float(edge),  # bodies in Python would write over what lies there
+            "memory": cells[tensor.name].reshape(-1).view(np.uint8),
             "at": chunk.at,
             "axes": chunk.axes(),
             "low": list(chunk.low),
@@ -206,9 +201,9 @@ class Checker:
         }
 
     def _setup(self, box: MemberBox, high: bool) -> dict[str, Any]:
-        values = self._scalars()
+        values = {**self.instance.scalars, **self.instance.hidden_scalars(self.kernel)}
         first, count = box.padded()
-        size = int(values.get("scratch_bytes", 0))
+        size = int(values.get(SCRATCH_BYTES, 0))
         scratch = None
         if size:
             scratch = {
@@ -218,25 +213,10 @@ class Checker:
         return {
             "first": first,
             "count": count,
-            "total": MemberBox.all_of(self.placement.index_space).padded()[1],
-            "scalars": [_word(one.type, values.get(one.name, 0)) for one in self.kernel.scalars],
+            "total": MemberBox.all_of(self.instance.index_space).padded()[1],
+            "scalars": [scalar_word(one, values.get(one.name, 0)) for one in self.kernel.scalars],
             "scratch": scratch,
         }
-
-    def _scalars(self) -> dict[str, float]:
-        """Those of the kernel, and the hidden ones that bodies read."""
-        first = self.declared.outputs[0].name
-        values: dict[str, float] = {**self.placement.scalars, "rank": max(self.outputs[first].ndim, 1)}
-        for one in self.declared.inputs:
-            pad = self.placement.pads.get(one.name)
-            values[f"pad_{one.name}"] = (one.pad if pad is None else pad) or 0.0
-        fills = self._fills()
-        values |= {f"fill_{one.name}": fills.get(one.name, math.nan) for one in self.declared.outputs}
-        at = 0
-        for scratch in self.declared.scratch:
-            values[f"at_{scratch.name}"] = at
-            at += -(-self.placement.scratch[scratch.name] // SCRATCH_ALIGN) * SCRATCH_ALIGN
-        return values | {"scratch_bytes": at}
 
     # -- what one call shows -----------------------------------------------------------------
 
@@ -367,10 +347,10 @@ class Checker:
 
     def _whole(self) -> dict[str, Array]:
         """All members in one call."""
-        return self.judged(MemberBox.all_of(self.placement.index_space))
+        return self.judged(MemberBox.all_of(self.instance.index_space))
 
     def _alone(self) -> list[tuple[MemberBox, dict[str, Array]]]:
-        boxes = singles(self.placement.index_space, self.options.alone, self._order())
+        boxes = singles(self.instance.index_space, self.options.alone, self._order())
         return [(box, self.judged(box)) for box in boxes]
 
     def _order(self) -> np.random.Generator:
@@ -379,7 +359,7 @@ class Checker:
     def _split(self, whole: Mapping[str, Array]) -> None:
         """Partitions in shuffled order, twice: what is kept between calls comes in another order then."""
         steps = self._steps()
-        parts = partitions(self.placement.index_space, self.options.partitions, steps)
+        parts = partitions(self.instance.index_space, self.options.partitions, steps)
         rng = self._order()
         for _ in range(2):
             order = rng.permutation(len(parts)) if self.options.shuffle else range(len(parts))
@@ -392,8 +372,8 @@ class Checker:
 
     def _steps(self) -> Point:
         """Members along each index dimension that begin at a whole coordinate together."""
-        steps = [1] * len(self.placement.index_space)
-        for intervals in self.placement.access.values():
+        steps = [1] * len(self.instance.index_space)
+        for intervals in self.instance.access.values():
             for it in intervals:
                 if it.dim is not None:
                     steps[it.dim] = math.lcm(steps[it.dim], Fraction(it.a).denominator)
@@ -418,7 +398,7 @@ class Checker:
         body = getattr(self.plugin, "method", lambda _: None)("body")
         if self._native or body is None:
             return
-        box = MemberBox.all_of(self.placement.index_space)
+        box = MemberBox.all_of(self.instance.index_space)
         base = self.prepared(box, True)
         result = self._bits_of(box, base)
         for one in reached(body):
@@ -444,11 +424,11 @@ class Checker:
 
     def _idle_members(self) -> None:
         """Members that write nothing of any output: an index space that was not divided."""
-        for d, members in enumerate(self.placement.index_space):
+        for d, members in enumerate(self.instance.index_space):
             follows = [
                 (it, size)
                 for name, tensor in self.outputs.items()
-                for it, size in zip(self.intervals(name), tensor.shape, strict=True)
+                for it, size in zip(self.instance.intervals(name), tensor.shape, strict=True)
                 if it.dim == d
             ]
             if not follows or not all(it.a > 0 for it, _ in follows):
@@ -464,17 +444,18 @@ class Checker:
                 self.found.add("wide", text, ratio=members / busy, member=(0,) * d + (busy,))
 
     def _widths(self) -> None:
-        space = self.placement.index_space
+        space = self.instance.index_space
         boxes = singles(space, SAMPLED, self._order())
         for name in self.inputs:
-            if name in self.placement.aux or not any(not it.whole for it in self.intervals(name)):
+            if name in self.instance.aux or not any(not it.whole for it in self.instance.intervals(name)):
                 continue
             found = [(self._ratio(box, name), box) for box in boxes]
             told = [(ratio, box) for ratio, box in found if ratio is not None]
             if not told or min(ratio for ratio, _ in told) < WIDE:
                 continue
             ratio, box = max(told, key=lambda pair: pair[0])
-            declared = range_text(*declared_range(self.intervals(name), self.inputs[name].shape, box))
+            intervals, shape = self.instance.intervals(name), self.inputs[name].shape
+            declared = range_text(*declared_range(intervals, shape, box))
             text = (
                 f"{box} declares {declared} of {name} and touches {ratio:.3g} times less, as other members do"
             )
@@ -548,11 +529,3 @@ def _probes(first: int, last: int) -> list[int]:
     if last - first < MOST_PROBES:
         return list(range(first, last + 1))
     return sorted({round(float(at)) for at in np.linspace(first, last, MOST_PROBES)})
-
-
-def _word(kind: str, value: float) -> int:
-    """A scalar as its word of the parameter block."""
-    if kind == "f32":
-        with np.errstate(over="ignore"):
-            return int(struct.unpack("<I", np.float32(value).tobytes())[0])
-    return int(value) & 0xFFFFFFFF

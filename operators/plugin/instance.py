@@ -1,58 +1,128 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel from outside as the engine meets it, whoever wrote it and in which language."""
+"""A custom kernel for one node: what its members touch, and the values that the node gives.
+
+An instance is plain data, checked in ``instance_checks.py``: a Python class and a shared object end in the
+same one.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Any
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
 
-from onedispatch.operators.declarations.kernel import Kernel
-from onedispatch.operators.plugin.declared import Declared, Placement
-from onedispatch.operators.plugin.engine import engine_kernel
-from onedispatch.operators.plugin.node import Made, Node
-from onedispatch.operators.plugin.watchdog import asked
+import numpy as np
+
+from onedispatch.operators.declarations.kernel import Tensor
+from onedispatch.operators.plugin.custom_kernel import RANK, SCRATCH_BYTES, CustomKernel
+
+SCRATCH_ALIGN = 64  # bytes: a vector register
+NO_AXIS = -1  # in ``od_axis``: it follows no index dimension
 
 
-class PluginKernel(ABC):
-    """A kernel from outside: a declaration, and what makes an instance of it for a node.
+@dataclass(frozen=True)
+class Interval:
+    """What member ``i`` of index dimension ``dim`` touches along one dimension of a tensor:
+    ``[floor(a*i) + start, floor(a*i) + end]``, both ends included. ``dim=None``: anything of it.
 
-    ``origin`` is the file that it came from, or the module's name.
+    ``a`` is a whole number or a ``Fraction`` (``Fraction(1, 2)``: two members share an element).
     """
 
-    declared: Declared
-    origin: str
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        """Its declaration as the engine has it: name, digest, words of the block, cost."""
-        return engine_kernel(self.declared)
-
-    @cached_property
-    @abstractmethod
-    def functions(self) -> Mapping[str, Any]:
-        """Its body, as ``_core.register_kernel`` takes it: a function, or the shared object that has one."""
+    dim: int | None = None
+    a: int | Fraction = 1
+    start: int = 0
+    end: int = 0
 
     @property
-    def has_reference(self) -> bool:
-        """Whether there is a NumPy function that computes the same."""
-        return self.declared.reference is not None
+    def whole(self) -> bool:
+        return self.dim is None
 
-    def reference(self, node: Node, *arrays: Any) -> Any:
-        """What it computes, in NumPy: the inputs in order, None where absent; an array, or one per output."""
-        assert self.declared.reference is not None
-        return self._asked(self.declared.reference, node, *arrays)
+    @property
+    def span(self) -> int:
+        """Coordinates that one member touches."""
+        return self.end - self.start + 1
 
-    def _asked(self, function: Callable[..., Any], node: Node, *arrays: Any) -> Any:
-        """What a function of the kernel's answers for a node; it is ended where it does not end."""
-        about = f"node {node.name} ({node.op_type}), kernel {self.declared.name}"
-        return asked(function, about, node, *arrays)
+    def first(self, member: int) -> int:
+        """The first coordinate that ``member`` touches."""
+        return math.floor(Fraction(self.a) * member) + self.start
 
-    @abstractmethod
-    def infer(self, node: Node) -> dict[str, Made]:
-        """Dtype and shape of every output. Raises ``KernelError`` where it says what cannot be."""
+    def line(self, first: int = 0) -> tuple[int | None, int, int, int, int]:
+        """(dimension, numerator, denominator, start, span) as blocks say them, members counted from ``first``
+        on. What is whole, or runs backwards, follows no dimension."""
+        a = Fraction(self.a)
+        if self.dim is None or a < 0:
+            return None, 0, 1, 0, 0
+        return self.dim, a.numerator, a.denominator, self.first(first), self.span
 
-    @abstractmethod
-    def place(self, node: Node) -> Placement:
-        """The instance for a node, checked. Raises ``KernelError`` for what could not be run."""
+    def block_axis(
+        self, extent: int, chunk: int, stride: int, first: int = 0, begin: int = 0
+    ) -> tuple[int, ...]:
+        """The fields of ``od_axis``, members counted from ``first`` on; chunks of what is whole begin at
+        ``begin``."""
+        dim, a, den, start, span = self.line(first)
+        if dim is None:
+            return extent, chunk, stride, 0, 1, 1, begin, 0, NO_AXIS, 0
+        return extent, chunk, stride, a, den, 1, start, span, dim, 0
+
+    def __str__(self) -> str:
+        if self.whole:
+            return "whole"
+        step = f"i{self.dim}" if self.a == 1 else f"{self.a}*i{self.dim}"
+        return f"[{step}{self.start:+d}, {step}{self.end:+d}]" if self.start or self.end else f"[{step}]"
+
+
+WHOLE_DIMENSION = Interval()
+
+
+@dataclass(frozen=True)
+class KernelInstance:
+    """A custom kernel bound to one node: everything that lowering needs, and nothing of the graph.
+
+    ``outputs``: (dtype, shape) by name; ``access``: an ``Interval`` per tensor dimension, by operand;
+    ``scratch``: bytes; ``work``: element operations per member, by term, and ``basis`` where these come from:
+    the declaration, a count, or an assumption. ``preferred_split``: the index
+    dimension that is best cut first. ``in_place``: outputs that may lie where an input lay, by name.
+    """
+
+    outputs: Mapping[str, tuple[str, tuple[int, ...]]]
+    index_space: tuple[int, ...]
+    access: Mapping[str, tuple[Interval, ...]]
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    aux: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    scratch: Mapping[str, int] = field(default_factory=dict)
+    pads: Mapping[str, float] = field(default_factory=dict)
+    fills: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
+    preferred_split: int | None = None
+    in_place: Mapping[str, str] = field(default_factory=dict)
+    basis: Literal["declared", "counted", "assumed"] = "assumed"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute: no output has an element."""
+        return all(0 in shape for _, shape in self.outputs.values())
+
+    def intervals(self, name: str) -> tuple[Interval, ...]:
+        """What a member touches of an operand that is there; anything of auxiliary tensors."""
+        found = self.access.get(name)
+        return (WHOLE_DIMENSION,) * self.aux[name].ndim if found is None else found
+
+    def edge(self, operand: Tensor) -> float | None:
+        """What is read outside of an input, or what elements of an output hold that no member writes."""
+        declared = operand.fill if operand.pad is None else operand.pad
+        return self.pads.get(operand.name, self.fills.get(operand.name, declared))
+
+    def hidden_scalars(self, kernel: CustomKernel) -> dict[str, float]:
+        """The hidden scalars but work: the rank, pads, fills (NaN: none), and where scratch begins."""
+        _, shape = self.outputs[kernel.outputs[0].name]
+        values: dict[str, float] = {RANK: max(len(shape), 1)}
+        values |= {f"pad_{one.name}": self.edge(one) or 0.0 for one in kernel.inputs}
+        fills = {one.name: self.edge(one) for one in kernel.outputs}
+        values |= {f"fill_{name}": math.nan if fill is None else fill for name, fill in fills.items()}
+        at = 0
+        for scratch in kernel.scratch_tensors:
+            values[f"at_{scratch.name}"] = at
+            at += -(-self.scratch[scratch.name] // SCRATCH_ALIGN) * SCRATCH_ALIGN
+        return values | ({SCRATCH_BYTES: at} if kernel.scratch_tensors else {})

@@ -14,12 +14,12 @@ from typing import Any
 
 from onedispatch.operators.declarations.statuses import error_class
 from onedispatch.operators.plugin import library_data as data
-from onedispatch.operators.plugin.declared import Declared, Placement
-from onedispatch.operators.plugin.instance import PluginKernel
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import KernelInstance
+from onedispatch.operators.plugin.instance_checks import check_instance, checked_outputs, with_basis, work_of
 from onedispatch.operators.plugin.native import native
 from onedispatch.operators.plugin.node import Made, Node
-from onedispatch.operators.plugin.placement import check_placement
-from onedispatch.operators.plugin.plugin import checked_outputs, is_empty, with_basis, work_of
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.host import kernel_seconds
 
@@ -27,9 +27,8 @@ from onedispatch.transactions.base.host import kernel_seconds
 class LibraryKernel(PluginKernel):
     """Plug-in ``number`` of the library at ``origin``."""
 
-    def __init__(self, path: str, number: int, declared: Declared) -> None:
-        self.origin, self.number, self.declared = path, number, declared
-        _ = self.kernel  # refused here, not at its first node
+    def __init__(self, path: str, number: int, kernel: CustomKernel) -> None:
+        self.origin, self.number, self.kernel = path, number, kernel
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
@@ -38,40 +37,40 @@ class LibraryKernel(PluginKernel):
     def infer(self, node: Node) -> dict[str, Made]:
         return self._told(node, self._instance(node))
 
-    def place(self, node: Node) -> Placement:
+    def instantiate(self, node: Node) -> KernelInstance:
         made = self._instance(node)
         outputs = self._told(node, made)
         space = tuple(made["index_space"]) or (1,)  # one member makes a scalar
         node.tell_index_space(space)
-        node.scalars.update(data.scalars_of(self.declared, node, made))
+        node.scalars.update(data.scalars_of(self.kernel, node, made))
         node.work_terms.update(made["work"] or {})
-        first_output = len(self.declared.inputs)
-        placement = Placement(
+        first_output = len(self.kernel.inputs)
+        instance = KernelInstance(
             {name: (one.dtype, one.shape) for name, one in outputs.items()},
             space,
-            data.access_of(self.declared, node, made),
+            data.access_of(self.kernel, node, made),
             node.checked_scalars(),
-            data.aux_of(self.declared, node, made),
-            data.scratch_of(self.declared, made),
-            data.edges_of(self.declared.inputs, 0, made),
-            data.edges_of(self.declared.outputs, first_output, made),
-            work_of(self.declared, node),
+            data.aux_of(self.kernel, node, made),
+            data.scratch_of(self.kernel, made),
+            data.edges_of(self.kernel.inputs, 0, made),
+            data.edges_of(self.kernel.outputs, first_output, made),
+            work_of(self.kernel, node),
             made["preferred_split"],
-            data.in_place_of(self.declared, made),
+            data.in_place_of(self.kernel, made),
         )
-        if not is_empty(placement):
-            check_placement(self.declared, node, placement)
-        return with_basis(placement, None)
+        if not instance.is_empty:
+            check_instance(self.kernel, node, instance)
+        return with_basis(instance, None)
 
     def _told(self, node: Node, made: Mapping[str, Any]) -> dict[str, Made]:
-        outputs = checked_outputs(self.declared, node, data.outputs_of(self.declared, made))
+        outputs = checked_outputs(self.kernel, node, data.outputs_of(self.kernel, made))
         node.tell_outputs(outputs)
         node.check_outputs_alike()
         return outputs
 
     def _instance(self, node: Node) -> dict[str, Any]:
         """What the library says of the node; its refusals name the node."""
-        handed = data.node_data(self.declared, node)
+        handed = data.node_data(self.kernel, node)
         try:
             return native().instantiate(self.origin, self.number, handed, kernel_seconds())
         except KernelError as error:

@@ -11,19 +11,12 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, open_dtype_of
-from onedispatch.operators.declarations.kernel import Scalar, work
+from onedispatch.operators.declarations.kernel import PRINTS, Scalar, Tensor, work
 from onedispatch.operators.declarations.tensor import Quantisation, TensorSpec
-from onedispatch.operators.plugin.declared import (
-    CODE_BYTES,
-    WHOLE_DIMENSION,
-    Aux,
-    Declared,
-    In,
-    Interval,
-    Out,
-    Scratch,
-)
+from onedispatch.operators.plugin.custom_kernel import CODE_BYTES, CustomKernel
+from onedispatch.operators.plugin.instance import WHOLE_DIMENSION, Interval
 from onedispatch.operators.plugin.node import Made, Node
+from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.text import counted
 
@@ -34,7 +27,7 @@ _BY_CODE = {row.code: row.name for row in DTYPES.values()}
 # -- declarations --------------------------------------------------------------------------------
 
 
-def declared_of(said: Mapping[str, Any], path: str) -> Declared:
+def declared_of(said: Mapping[str, Any], path: str) -> CustomKernel:
     """A plug-in's declaration. Raises ``KernelDeclarationInvalidError`` for what could not be run."""
     by_role: dict[str, list[Mapping[str, Any]]] = {"input": [], "aux": [], "scratch": [], "output": []}
     for operand in said["operands"]:
@@ -44,17 +37,17 @@ def declared_of(said: Mapping[str, Any], path: str) -> Declared:
     if unpriced:
         where = f"kernel {said['name']}: work"
         raise refusal("declaration_invalid", where, unpriced, "finite numbers from 0 on")
-    return Declared(
+    return CustomKernel(
         said["name"],
         inputs=tuple(
             _operand(In, one, pad=one["value"], optional=one["optional"]) for one in by_role["input"]
         ),
         outputs=tuple(_operand(Out, one, fill=one["value"]) for one in by_role["output"]),
-        aux=tuple(Aux(one["name"], _one_dtype(said["name"], one)) for one in by_role["aux"]),
-        scratch=tuple(Scratch(one["name"], _one_dtype(said["name"], one)) for one in by_role["scratch"]),
+        aux=tuple(Aux(one["name"], " ".join(one["dtypes"])) for one in by_role["aux"]),
+        scratch_tensors=tuple(Scratch(one["name"], " ".join(one["dtypes"])) for one in by_role["scratch"]),
         scalars=tuple(_scalar(one) for one in said["scalars"]),
         devices=tuple(said["devices"]) or None,
-        prints=said["prints"],
+        prints=PRINTS[said["prints"]],
         code_bytes=said["code_bytes"] or CODE_BYTES,
         work=work(**terms),
         deterministic=said["deterministic"],
@@ -68,14 +61,6 @@ def _operand(kind: Any, one: Mapping[str, Any], **more: Any) -> Any:
     return kind(one["name"], dtypes, one["rank"], like=one["like"], quantised=one["quantised"], **more)
 
 
-def _one_dtype(kernel: str, one: Mapping[str, Any]) -> str:
-    dtypes: list[str] = one["dtypes"]
-    if len(dtypes) != 1:
-        where = f"kernel {kernel}: element types of {one['name']}"
-        raise refusal("declaration_invalid", where, ", ".join(dtypes) or "none", "one, of auxiliary tensors")
-    return dtypes[0]
-
-
 def _scalar(one: Mapping[str, Any]) -> Scalar:
     return Scalar(one["name"], one["type"], one["low"], one["high"], one["default"])
 
@@ -83,21 +68,21 @@ def _scalar(one: Mapping[str, Any]) -> Scalar:
 # -- nodes ---------------------------------------------------------------------------------------
 
 
-def node_data(declared: Declared, node: Node) -> dict[str, Any]:
+def node_data(kernel: CustomKernel, node: Node) -> dict[str, Any]:
     """What ``instantiate`` is handed of a node."""
     spec = node.spec
     outputs = [_tensor(one) for one in spec.outputs]
-    inputs = [_tensor(node.given(one.name)) for one in declared.inputs]
+    inputs = [_tensor(node.given(one.name)) for one in kernel.inputs]
     while inputs and inputs[-1] is None:
         inputs.pop()
     return {
         "name": node.name,
-        "kernel": declared.name,
+        "kernel": kernel.name,
         "device": node.device,
         "max_cores": node.max_cores,
         "inputs": inputs,
         "outputs": outputs,
-        "scalars": [node.scalars.get(one.name) for one in declared.scalars],
+        "scalars": [node.scalars.get(one.name) for one in kernel.own_scalars],
         "attributes": [
             (name, value)
             for name, given in spec.attributes.items()
@@ -138,32 +123,32 @@ def _attribute(given: Any) -> list[int] | list[float] | bytes | None:
 # -- instances -----------------------------------------------------------------------------------
 
 
-def outputs_of(declared: Declared, made: Mapping[str, Any]) -> dict[str, Made]:
+def outputs_of(kernel: CustomKernel, made: Mapping[str, Any]) -> dict[str, Made]:
     """Dtype and shape of every output, as an instance says them."""
-    told = zip(declared.outputs, made["outputs"], strict=True)
+    told = zip(kernel.outputs, made["outputs"], strict=True)
     return {one.name: Made(_BY_CODE[dtype], tuple(shape)) for one, (dtype, shape) in told}
 
 
-def access_of(declared: Declared, node: Node, made: Mapping[str, Any]) -> dict[str, tuple[Interval, ...]]:
+def access_of(kernel: CustomKernel, node: Node, made: Mapping[str, Any]) -> dict[str, tuple[Interval, ...]]:
     """The intervals of every operand that is there; outputs have been told."""
     found = {}
-    for one, intervals in zip(declared.operands, made["access"], strict=False):
+    for one, intervals in zip(kernel.operands, made["access"], strict=False):
         if node[one.name].present:
             given = enumerate(intervals[: node[one.name].rank])
             found[one.name] = tuple(_interval(node, one.name, position, *it) for position, it in given)
     return found
 
 
-def edges_of(operands: Sequence[In | Out], first: int, made: Mapping[str, Any]) -> dict[str, float]:
+def edges_of(operands: Sequence[Tensor], first: int, made: Mapping[str, Any]) -> dict[str, float]:
     """Pads or fills that an instance sets; ``first`` is the number of the first operand."""
     given = zip(operands, made["values"][first:], strict=False)
     return {one.name: value for one, value in given if value is not None}
 
 
-def in_place_of(declared: Declared, made: Mapping[str, Any]) -> dict[str, str]:
+def in_place_of(kernel: CustomKernel, made: Mapping[str, Any]) -> dict[str, str]:
     """The first output, and the input whose place it may take."""
-    may = [one.name for i, one in enumerate(declared.inputs) if made["in_place"] >> i & 1]
-    return {declared.outputs[0].name: may[0]} if may else {}
+    may = [one.name for i, one in enumerate(kernel.inputs) if made["in_place"] >> i & 1]
+    return {kernel.outputs[0].name: may[0]} if may else {}
 
 
 def _interval(
@@ -177,9 +162,9 @@ def _interval(
     return Interval(dim, a if den == 1 else Fraction(a, den), start, end)
 
 
-def scalars_of(declared: Declared, node: Node, made: Mapping[str, Any]) -> dict[str, float]:
+def scalars_of(kernel: CustomKernel, node: Node, made: Mapping[str, Any]) -> dict[str, float]:
     """The scalars as an instance left them. Raises ``KernelScalarArgumentError`` for no value of theirs."""
-    given = zip(declared.scalars, made["scalars"], strict=False)
+    given = zip(kernel.own_scalars, made["scalars"], strict=False)
     return {
         one.name: node.checked_scalar(one, _whole(value), "set by the library")
         for one, value in given
@@ -191,21 +176,21 @@ def _whole(value: float) -> float:
     return int(value) if math.isfinite(value) and value == int(value) else value
 
 
-def aux_of(declared: Declared, node: Node, made: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def aux_of(kernel: CustomKernel, node: Node, made: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Their values. Raises ``KernelParameterInvalidError`` where an auxiliary tensor's shape says others."""
     found = {}
-    for one, (shape, _, data) in zip(declared.aux, made["aux"], strict=False):
-        row = DTYPES[one.dtype]
+    for one, (shape, _, data) in zip(kernel.aux, made["aux"], strict=False):
+        row = DTYPES[one.dtypes]
         wanted = math.prod(shape) * row.itemsize
         if any(extent < 1 for extent in shape) or wanted != len(data):
-            accepted = f"extents of 1 or more, and as many bytes of {one.dtype}"
+            accepted = f"extents of 1 or more, and as many bytes of {one.dtypes}"
             told = f"shape {list(shape)} with {counted(len(data), 'byte')}"
             raise node.refuse("parameter_invalid", f"auxiliary tensor {one.name}", told, accepted)
         found[one.name] = np.frombuffer(data, row.numpy).reshape(shape)
     return found
 
 
-def scratch_of(declared: Declared, made: Mapping[str, Any]) -> dict[str, int]:
+def scratch_of(kernel: CustomKernel, made: Mapping[str, Any]) -> dict[str, int]:
     """Bytes of every scratch."""
-    given = zip(declared.scratch, made["aux"][len(declared.aux) :], strict=True)
+    given = zip(kernel.scratch_tensors, made["aux"][len(kernel.aux) :], strict=True)
     return {one.name: bytes_ for one, (_, bytes_, _) in given}

@@ -19,9 +19,10 @@ from typing import Any
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Lowering, Operator
-from onedispatch.operators.plugin.declared import Declared, Interval, Placement
-from onedispatch.operators.plugin.instance import PluginKernel
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import Interval, KernelInstance
 from onedispatch.operators.plugin.node import Node
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.scheduling.candidates import check_fits, smallest
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.members import MemberAxis, Members
@@ -32,28 +33,26 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.text import counted
 
-SCRATCH_ALIGN = 64  # bytes: a vector register
-
 
 def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
     """Emit the operator that runs ``plugin`` for ``node``.
 
     Raises ``KernelError`` where the node or its instance is refused, ``Unsupported`` where the device cannot.
     """
-    declared, device = plugin.declared, lowering.device
-    if declared.devices is not None and not any(runs_on(name, device.name) for name in declared.devices):
-        raise Unsupported(f"{declared.name} is not for {device.name}", ", ".join(declared.devices))
-    placement = plugin.place(node)
-    inputs = {one.name: node.given(one.name) for one in declared.inputs}
+    kernel, device = plugin.kernel, lowering.device
+    if kernel.devices is not None and not any(runs_on(name, device.name) for name in kernel.devices):
+        raise Unsupported(f"{kernel.name} is not for {device.name}", ", ".join(kernel.devices))
+    instance = plugin.instantiate(node)
+    inputs = {one.name: node.given(one.name) for one in kernel.inputs}
     tensors = {name: tensor for name, tensor in inputs.items() if tensor is not None}
-    constants = {name: lowering.const(values) for name, values in placement.aux.items()}
+    constants = {name: lowering.const(values) for name, values in instance.aux.items()}
     outputs = {}
-    for i, one in enumerate(declared.outputs):
-        dtype, shape = placement.outputs[one.name]
+    for i, one in enumerate(kernel.outputs):
+        dtype, shape = instance.outputs[one.name]
         told = node.spec.outputs[i] if i < len(node.spec.outputs) else None
         outputs[one.name] = told or lowering.temp(DTYPES[dtype].numpy, shape)
         check_made(node, one.name, outputs[one.name], dtype, shape)
-    lowering.emit(MemberOperator(plugin, node, placement, tensors | constants, outputs, device))
+    lowering.emit(MemberOperator(plugin, node, instance, tensors | constants, outputs, device))
 
 
 def runs_on(listed: str, device: str) -> bool:
@@ -91,14 +90,14 @@ class MemberOperator(Operator):
         self,
         plugin: PluginKernel,
         node: Node,
-        placement: Placement,
+        instance: KernelInstance,
         tensors: Mapping[str, TensorSpec],
         outputs: Mapping[str, TensorSpec],
         device: Device,
     ) -> None:
         first, *further = outputs.values()
         super().__init__(node.name, list(tensors.values()), first, device, further_outputs=further)
-        self.plugin, self.node, self.placement = plugin, node, placement
+        self.plugin, self.node, self.instance = plugin, node, instance
         self.named = {**tensors, **outputs}
         self.numbers = {name: i for i, name in enumerate(tensors)}
         self.numbers |= {name: OUTPUT - i for i, name in enumerate(outputs)}
@@ -107,20 +106,20 @@ class MemberOperator(Operator):
     @property
     def kind(self) -> str:  # type: ignore[override]
         """The kernel's name, as reports show it."""
-        return self.plugin.declared.name
+        return self.plugin.kernel.name
 
     @property
-    def declared(self) -> Declared:
-        return self.plugin.declared
+    def kernel(self) -> CustomKernel:
+        return self.plugin.kernel
 
     @property
     def work_basis(self) -> str:
-        return self.placement.basis
+        return self.instance.basis
 
     def reference(self, *arrays: Any) -> Any:
         """The kernel's own reference, if it has one; it sees no auxiliary tensors."""
         given = dict(zip(self.numbers, arrays, strict=False))
-        return self.plugin.reference(self.node, *(given.get(one.name) for one in self.declared.inputs))
+        return self.plugin.reference(self.node, *(given.get(one.name) for one in self.kernel.inputs))
 
     # -- nests -----------------------------------------------------------------------------
 
@@ -130,9 +129,9 @@ class MemberOperator(Operator):
         for name, tensor in self.named.items():
             if tensor.size == 0:
                 raise Unsupported(f"{name} has no elements", "tensors with elements, or no output with any")
-        parts = [self.parts(d) for d in range(len(self.placement.index_space))]
+        parts = [self.parts(d) for d in range(len(self.instance.index_space))]
         nests = [self._nest(cuts) for cuts in product(*parts)]
-        preferred = self.placement.preferred_split
+        preferred = self.instance.preferred_split
         if preferred is None:
             return nests
         others = [_cut_along(nest, preferred) for nest in nests]
@@ -158,10 +157,10 @@ class MemberOperator(Operator):
         sizes = {x.name: 4 * int(x.chunk_words(nest, tiles, k_tile)) for x in nest.strided}
         largest = max(sizes, key=lambda name: sizes[name])
         doubled = sum(2 * size for name, size in sizes.items() if name not in self.made)
-        need = doubled + sum(sizes[name] for name in self.made) + sum(self.placement.scratch.values())
+        need = doubled + sum(sizes[name] for name in self.made) + sum(self.instance.scratch.values())
         if need <= limits.buffer_bytes:
             return error
-        told = ", ".join(map(str, self.placement.access.get(largest, ()))) or "whole"
+        told = ", ".join(map(str, self.instance.access.get(largest, ()))) or "whole"
         others = need - sizes[largest] * (1 if largest in self.made else 2)
         fits = max(0, (limits.buffer_bytes - others) // (1 if largest in self.made else 2))
         return Unsupported(
@@ -175,7 +174,7 @@ class MemberOperator(Operator):
 
     def parts(self, dim: int) -> list[Cut]:
         """The nests' parts of an index dimension."""
-        members = self.placement.index_space[dim]
+        members = self.instance.index_space[dim]
         uncut = [Cut(0, members, whole=True)]
         follows = [self._follows(name, dim) for name in self.made]
         if members == 1 or None in follows:
@@ -197,7 +196,7 @@ class MemberOperator(Operator):
     def _follows(self, name: str, dim: int) -> tuple[int, int, int] | None:
         """(elements per member, size, elements per word) where an output follows ``dim`` so that it may be
         cut; None elsewhere."""
-        tensor, access = self.named[name], self.placement.access[name]
+        tensor, access = self.named[name], self.instance.access[name]
         found = [(d, it) for d, it in enumerate(access) if it.dim == dim]
         if len(found) != 1:
             return None
@@ -209,14 +208,14 @@ class MemberOperator(Operator):
         return int(a), tensor.shape[d], unit
 
     def _denominators(self, dim: int) -> Iterator[int]:
-        for intervals in self.placement.access.values():
+        for intervals in self.instance.access.values():
             yield from (Fraction(it.a).denominator for it in intervals if it.dim == dim)
 
     # -- one nest ------------------------------------------------------------------------------
 
     def uncut(self) -> Nest:
         """All members in one call, whatever fits a core: how the host runs it."""
-        return self._nest([Cut(0, members, whole=True) for members in self.placement.index_space])
+        return self._nest([Cut(0, members, whole=True) for members in self.instance.index_space])
 
     def _nest(self, cuts: Sequence[Cut]) -> Nest:
         dims = tuple(
@@ -228,12 +227,12 @@ class MemberOperator(Operator):
         operands = {name: operand for name, (operand, _) in bound.items()}
         members = Members(
             tuple(cut.first for cut in cuts),
-            self.placement.index_space,
+            self.instance.index_space,
             tuple(cut.whole for cut in cuts),
             axes,
         )
         return Nest(
-            self.plugin.kernel,
+            self.kernel,
             dims,
             tuple(operands[name] for name in self.named if name not in self.made),
             tuple(operands[name] for name in self.made),
@@ -246,7 +245,7 @@ class MemberOperator(Operator):
         """The view of a tensor that a nest walks, and what its block says of the whole tensor."""
         tensor = self.named[name]
         is_output = name in self.made
-        intervals = self.placement.access.get(name, (Interval(),) * len(tensor.shape))
+        intervals = self.instance.intervals(name)
         unit, last = tensor.element.per_word, len(tensor.shape) - 1
         shape, access, axes = list(tensor.device_shape), [], []
         offset, seen = 0, set()
@@ -277,29 +276,21 @@ class MemberOperator(Operator):
 
     def _scalars(self, cuts: Sequence[Cut]) -> dict[str, float]:
         """Those of the kernel, and the hidden ones of this nest."""
-        placement, declared = self.placement, self.declared
+        instance, kernel = self.instance, self.kernel
+        values = {**instance.scalars, **instance.hidden_scalars(kernel)}
         factor = math.prod(cut.count for cut in cuts if cut.whole)  # members that the engine counts as one
-        values: dict[str, float] = dict(placement.scalars)
-        values["rank"] = max(len(self.named[self.made[0]].shape), 1)
-        counts = dict(placement.work) or {"op": self._default_work()}
-        values |= {f"work_{term}": counts.get(term, 0.0) * factor for term, _ in declared.work_per_member}
-        for one in declared.inputs:
-            value = placement.pads.get(one.name, one.pad)
-            values[f"pad_{one.name}"] = 0.0 if value is None else value
-        for out in declared.outputs:
-            value = placement.fills.get(out.name, out.fill)
-            padded = self.named[out.name].row_pitch != self.named[out.name].row
-            values[f"fill_{out.name}"] = (0.0 if padded else math.nan) if value is None else value
-        at = 0
-        for scratch in declared.scratch:
-            values[f"at_{scratch.name}"] = at
-            at += -(-placement.scratch[scratch.name] // SCRATCH_ALIGN) * SCRATCH_ALIGN
-        return values | ({"scratch_bytes": at} if declared.scratch else {})
+        counts = dict(instance.work) or {"op": self._default_work()}
+        values |= {f"work_{term}": counts.get(term, 0.0) * factor for term, _ in kernel.work_per_member}
+        for out in kernel.outputs:
+            tensor = self.named[out.name]
+            if instance.edge(out) is None and tensor.row_pitch != tensor.row:
+                values[f"fill_{out.name}"] = 0.0  # of words that fill up rows
+        return values
 
     def _default_work(self) -> float:
         """Elements that a member touches; see ``work_of``."""
         total = 0
-        for name, intervals in self.placement.access.items():
+        for name, intervals in self.instance.access.items():
             shape = self.named[name].shape
             if intervals and all(it.whole for it in intervals):
                 total += 1
@@ -326,8 +317,5 @@ def _fits(nest: Nest, device: Device) -> bool:
 
 def _axis(it: Interval, cuts: Sequence[Cut], size: int, laid: int, align: int) -> MemberAxis:
     """What the block says of one dimension of a tensor: as declared, whatever the nest has of it."""
-    if it.dim is None or it.a < 0:
-        return MemberAxis(laid, laid - size, None, 0, 1, 0, 0, align)
-    a = Fraction(it.a)
-    b = it.start + math.floor(a * cuts[it.dim].first)
-    return MemberAxis(laid, laid - size, it.dim, a.numerator, a.denominator, b, it.span, align)
+    dim, a, den, start, span = it.line(0 if it.dim is None else cuts[it.dim].first)
+    return MemberAxis(laid, laid - size, dim, a, den, start, span, align)

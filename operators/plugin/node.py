@@ -16,19 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, OPEN, open_dtype_of
-from onedispatch.operators.declarations.kernel import Scalar
+from onedispatch.operators.declarations.kernel import Scalar, Tensor
 from onedispatch.operators.declarations.tensor import NodeSpec, Quantisation, TensorSpec
-from onedispatch.operators.plugin.declared import (
-    WHOLE_DIMENSION,
-    Declared,
-    In,
-    Interval,
-    Out,
-    accepted_by,
-    fits,
-    holds,
-    ranks_of,
-)
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import WHOLE_DIMENSION, Interval
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import KernelError
@@ -93,17 +84,17 @@ class Node:
     """One node for one kernel on one device.
 
     ``attributes`` names the node's attribute of a scalar, where it is not the same. Raises ``KernelError``
-    on construction for what does not agree with ``declared``.
+    on construction for what does not agree with ``kernel``.
     """
 
     def __init__(
         self,
-        declared: Declared,
+        kernel: CustomKernel,
         spec: NodeSpec,
         device: Device,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
-        self._declared, self._spec, self._device = declared, spec, device
+        self._kernel, self._spec, self._device = kernel, spec, device
         self._attributes = dict(attributes or {})
         self._asked: set[str] = set()  # attributes that methods of the kernel have read
         self._tensors: dict[str, NodeTensor | AbsentTensor] = {}
@@ -114,11 +105,11 @@ class Node:
         self.fills: dict[str, float] = {}
         self.work_terms: dict[str, float] = {}
         self._check_counts()
-        for operand, tensor in zip(declared.inputs, self._given(spec.inputs, declared.inputs), strict=True):
+        for operand, tensor in zip(kernel.inputs, self._given(spec.inputs, kernel.inputs), strict=True):
             self._tensors[operand.name] = self._input(operand, tensor)
-        self._check_likes(declared.inputs)
+        self._check_likes(kernel.inputs)
         self.preferred_split: int | None = None  # the index dimension that is best cut first
-        told = {scalar: self._told(scalar) for scalar in declared.scalars}
+        told = {scalar: self._told(scalar) for scalar in kernel.own_scalars}
         self.scalars = {
             scalar.name: self.checked_scalar(scalar, value, f"attribute {self._attribute(scalar)!r}")
             for scalar, value in told.items()
@@ -154,7 +145,7 @@ class Node:
         """The operand: an input, or an output once ``infer`` has told it."""
         if name in self._tensors:
             return self._tensors[name]
-        if name in (one.name for one in self._declared.outputs):
+        if name in (one.name for one in self._kernel.outputs):
             raise self.refuse(
                 "parameter_invalid", f'n["{name}"]', "an output before infer has told it", "inputs"
             )
@@ -164,7 +155,7 @@ class Node:
         if not name.startswith("_") and "scalars" in self.__dict__:
             if name in self.scalars:
                 return self.scalars[name]
-            for scalar in self._declared.scalars:
+            for scalar in self._kernel.own_scalars:
                 if scalar.name == name:
                     raise self._missing(scalar)
         known = ", ".join(self.__dict__.get("scalars", ())) or "none"
@@ -179,7 +170,7 @@ class Node:
         """Raises ``KernelParameterInvalidError`` for attributes that are no scalar of the kernel and that its
         methods, which have all been called by now, have not read.
         """
-        known = sorted({self._attribute(scalar) for scalar in self._declared.scalars} | self._asked)
+        known = sorted({self._attribute(scalar) for scalar in self._kernel.own_scalars} | self._asked)
         unknown = [name for name in self._spec.attributes if name not in known]
         if unknown:
             accepted = (
@@ -193,7 +184,7 @@ class Node:
 
     def refuse(self, status: str, what: str, given: object, accepted: str, remedy: str = "") -> KernelError:
         """The error that says what of this node the kernel does not take; ``status``: see ``statuses.py``."""
-        where = f"node {self.name} ({self.op_type}), kernel {self._declared.name}: {what}"
+        where = f"node {self.name} ({self.op_type}), kernel {self._kernel.name}: {what}"
         return refusal(status, where, given, accepted, remedy, node=self.name)
 
     # -- access ----------------------------------------------------------------------------
@@ -254,7 +245,7 @@ class Node:
 
     def aux(self, name: str, array: Any) -> None:
         """The values of an auxiliary tensor; they must be numbers of its dtype."""
-        known = {one.name: one.dtype for one in self._declared.aux}
+        known = {one.name: one.dtypes for one in self._kernel.aux}
         if name not in known:
             raise self.refuse(
                 "parameter_invalid", "an auxiliary tensor", repr(name), ", ".join(known) or "none"
@@ -269,7 +260,7 @@ class Node:
 
     def scratch(self, name: str, shape: int | Sequence[int], dtype: str | None = None) -> None:
         """Elements that a call has of a declared scratch; ``dtype`` where it is not the declared one."""
-        known = {one.name: one.dtype for one in self._declared.scratch}
+        known = {one.name: one.dtypes for one in self._kernel.scratch_tensors}
         if name not in known:
             raise self.refuse("parameter_invalid", "scratch", repr(name), ", ".join(known) or "none")
         sizes = [shape] if isinstance(shape, int) else list(shape)
@@ -282,25 +273,25 @@ class Node:
     @property
     def scratch_mask(self) -> int:
         """A bit per auxiliary tensor in the order of declaration, aux first: set where it is scratch."""
-        aux, scratch = len(self._declared.aux), len(self._declared.scratch)
+        aux, scratch = len(self._kernel.aux), len(self._kernel.scratch_tensors)
         return ((1 << scratch) - 1) << aux
 
     def pad(self, name: str, value: float) -> None:
         """What is read outside of an input."""
-        self._edge("pad", self._declared.inputs, name, value, self.pads)
+        self._edge("pad", self._kernel.inputs, name, value, self.pads)
 
     def fill(self, name: str, value: float) -> None:
         """What elements of an output hold that no member writes."""
-        self._edge("fill", self._declared.outputs, name, value, self.fills)
+        self._edge("fill", self._kernel.outputs, name, value, self.fills)
 
     def _edge(
-        self, what: str, operands: Sequence[In | Out], name: str, value: float, into: dict[str, float]
+        self, what: str, operands: Sequence[Tensor], name: str, value: float, into: dict[str, float]
     ) -> None:
         if name not in (one.name for one in operands):
             known = ", ".join(one.name for one in operands)
             raise self.refuse("parameter_invalid", f"{what} of", repr(name), known)
         dtype = self[name].dtype if self[name].present else ""
-        if dtype and not holds(dtype, value):
+        if dtype and not DTYPES[dtype].holds(value):
             raise self.refuse("parameter_invalid", f"{what} of {name}", value, f"a value of {dtype}")
         into[name] = float(value)
 
@@ -324,13 +315,13 @@ class Node:
 
     def given(self, name: str) -> TensorSpec | None:
         """The tensor of the graph that an input is; None where it is absent."""
-        at = [one.name for one in self._declared.inputs].index(name)
+        at = [one.name for one in self._kernel.inputs].index(name)
         return self._spec.input(at)
 
     # -- checks ----------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        return [one.name for one in self._declared.operands]
+        return [one.name for one in self._kernel.operands]
 
     def _operands(self) -> list[str]:
         return [name for name in self._names() if name in self._tensors]
@@ -340,7 +331,7 @@ class Node:
         return [given[i] if i < len(given) else None for i in range(len(operands))]
 
     def _check_counts(self) -> None:
-        inputs, outputs = self._declared.inputs, self._declared.outputs
+        inputs, outputs = self._kernel.inputs, self._kernel.outputs
         least = max((i + 1 for i, one in enumerate(inputs) if not one.optional), default=0)
         given = len(self._spec.inputs)
         if not least <= given <= len(inputs):
@@ -353,11 +344,11 @@ class Node:
             accepted = f"{len(outputs)}: {', '.join(one.name for one in outputs)}"
             raise self.refuse("output_count", "outputs", counted(len(self._spec.outputs), "output"), accepted)
 
-    def _input(self, operand: In, tensor: TensorSpec | None) -> NodeTensor | AbsentTensor:
+    def _input(self, operand: Tensor, tensor: TensorSpec | None) -> NodeTensor | AbsentTensor:
         if tensor is None:
             return AbsentTensor(operand.name, self)
         row = open_dtype_of(tensor.dtype)
-        dtypes = self._declared.dtypes_of(operand)
+        dtypes = operand.dtype_names
         if row is None or row.name not in dtypes:
             given = row.name if row is not None else str(tensor.dtype)
             remedy = (
@@ -371,13 +362,13 @@ class Node:
             raise self.refuse("quantisation", f"input {operand.name}", f"a tensor with {found}", wanted)
         return NodeTensor(operand.name, row.name, tensor.shape, tensor.quantisation, tensor.value)
 
-    def check_rank(self, role: str, operand: In | Out, shape: Sequence[int]) -> None:
-        least, most = ranks_of(operand)
+    def check_rank(self, role: str, operand: Tensor, shape: Sequence[int]) -> None:
+        least, most = operand.rank
         if not least <= len(shape) <= most:
             given = f"{len(shape)} (shape {list(shape)})"
             raise self.refuse("rank", f"rank of {role} {operand.name}", given, span(least, most))
 
-    def _check_likes(self, operands: Iterable[In | Out]) -> None:
+    def _check_likes(self, operands: Iterable[Tensor]) -> None:
         for operand in operands:
             own, like = self._tensors.get(operand.name), self._tensors.get(operand.like)
             if isinstance(own, NodeTensor) and isinstance(like, NodeTensor) and own.dtype != like.dtype:
@@ -386,7 +377,7 @@ class Node:
 
     def check_outputs_alike(self) -> None:
         """Raises ``KernelDtypeError`` where an output is not like the operand that it must be like."""
-        self._check_likes(self._declared.outputs)
+        self._check_likes(self._kernel.outputs)
 
     def _attribute(self, scalar: Scalar) -> str:
         return self._attributes.get(scalar.name, scalar.name)
@@ -396,12 +387,12 @@ class Node:
 
     def _missing(self, scalar: Scalar) -> KernelError:
         given = ", ".join(sorted(self._spec.attributes)) or "no attributes"
-        accepted = f"attribute {self._attribute(scalar)!r}, {accepted_by(scalar)} (it has no default)"
+        accepted = f"attribute {self._attribute(scalar)!r}, {scalar.accepted} (it has no default)"
         return self.refuse("missing_parameters", f"scalar {scalar.name}", given, accepted)
 
     def checked_scalars(self) -> dict[str, float]:
         """Every scalar. Raises ``KernelMissingParametersError`` where neither node nor kernel gives one."""
-        for scalar in self._declared.scalars:
+        for scalar in self._kernel.own_scalars:
             if scalar.name not in self.scalars:
                 raise self._missing(scalar)
         return dict(self.scalars)
@@ -410,9 +401,9 @@ class Node:
         """``value`` as a number of the scalar's type. Raises ``KernelScalarArgumentError``."""
         if isinstance(value, np.ndarray | np.generic) and value.size == 1:
             value = value.item()
-        if not isinstance(value, int | float) or not fits(scalar, value):
+        if not isinstance(value, int | float) or not scalar.takes(value):
             raise self.refuse(
-                "scalar_argument", f"scalar {scalar.name}, {where}", repr(value), accepted_by(scalar)
+                "scalar_argument", f"scalar {scalar.name}, {where}", repr(value), scalar.accepted
             )
         return float(np.float32(value)) if scalar.type == "f32" else int(value)
 

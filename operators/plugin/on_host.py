@@ -16,7 +16,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.params import Axis, ParamBlock, port_ref
 from onedispatch.operators.declarations.tensor import TensorSpec
-from onedispatch.operators.plugin.declared import Placement
+from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.lowering import MemberOperator
 from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.scheduling.nest import Nest
@@ -49,16 +49,16 @@ class HostCall:
 
 
 def host_call(
-    plugin: Any, node: Node, placement: Placement, arrays: Mapping[str, Array], device: Device
+    plugin: Any, node: Node, instance: KernelInstance, arrays: Mapping[str, Array], device: Device
 ) -> HostCall:
     """The call for a node; ``arrays`` are its inputs by the names of the declaration, without absent ones."""
-    values = {**arrays, **placement.aux}
+    values = {**arrays, **instance.aux}
     tensors = {name: TensorSpec(name, array.dtype, array.shape) for name, array in values.items()}
     made = {
         name: TensorSpec(name, DTYPES[dtype].numpy, shape)
-        for name, (dtype, shape) in placement.outputs.items()
+        for name, (dtype, shape) in instance.outputs.items()
     }
-    operator = MemberOperator(plugin, node, placement, tensors, made, device)
+    operator = MemberOperator(plugin, node, instance, tensors, made, device)
     nest = operator.uncut()
     images: list[Array | None] = []
     for one in plugin.kernel.tensors:

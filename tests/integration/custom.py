@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.tensor import NodeSpec, Unsupported
 from onedispatch.operators.plugin import catalog
-from onedispatch.operators.plugin.declared import Declared, In, Out
-from onedispatch.operators.plugin.engine import engine_kernel
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.node import Node
+from onedispatch.operators.plugin.operands import In, Out
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -29,16 +28,12 @@ ORIGIN = "tests of custom domains"
 class Kernel:
     """A kernel that the device never takes: ``a * x + y``, or what ``told`` and ``computed`` say."""
 
-    declared: Declared
+    kernel: CustomKernel
     told: Callable[[Node], dict[str, Any]]
     computed: Callable[..., Any]
     asked: list[Node] = field(default_factory=list)
     has_reference = True
     origin = ORIGIN
-
-    @cached_property
-    def kernel(self) -> Any:
-        return engine_kernel(self.declared)
 
     def infer(self, node: Node) -> dict[str, Any]:
         self.asked.append(node)
@@ -48,7 +43,7 @@ class Kernel:
         return self.computed(node, *arrays)
 
     def node(self, spec: NodeSpec, device: Device) -> Node:
-        return Node(self.declared, spec, device)
+        return Node(self.kernel, spec, device)
 
 
 @dataclass
@@ -56,7 +51,7 @@ class Mapped:
     kernel: Kernel
 
     def node(self, spec: NodeSpec, device: Device) -> Node:
-        return Node(self.kernel.declared, spec, device)
+        return Node(self.kernel.kernel, spec, device)
 
 
 def refuse(spec: NodeSpec, lowering: Any) -> None:
@@ -114,10 +109,10 @@ def bring_kernel(
     computed: Callable[..., Any] = scaled,
 ) -> Kernel:
     """Maps an operator of domain acme to a kernel, which comes back."""
-    declared = Declared(
+    kernel = CustomKernel(
         f"acme::{op_type.lower()}", inputs, outputs, scalars=(Scalar("a", "f32", default=1.0),)
     )
-    kernel = Kernel(declared, told, computed)
-    row = OpMapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, plugin=Mapped(kernel))
+    brought = Kernel(kernel, told, computed)
+    row = OpMapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, plugin=Mapped(brought))
     catalog.add_mapping(row)
-    return kernel
+    return brought

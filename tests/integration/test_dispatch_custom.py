@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import onedispatch as od
-from onedispatch.operators.plugin.declared import In, Out
 from onedispatch.operators.plugin.node import Node
+from onedispatch.operators.plugin.operands import In, Out
 from tests.integration.custom import Bring, acme, answer, chain, feed, model, value
 
 # -- shapes ---------------------------------------------------------------------------------------

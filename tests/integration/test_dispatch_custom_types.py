@@ -12,8 +12,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import onedispatch as od
-from onedispatch.operators.plugin.declared import In
 from onedispatch.operators.plugin.node import Node
+from onedispatch.operators.plugin.operands import In
 from tests.integration.custom import Array, Bring, acme, model, value
 
 # -- element types --------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
-from onedispatch.operators.plugin.instance import PluginKernel
 from onedispatch.operators.plugin.library import LibraryKernel, read
 from onedispatch.operators.plugin.lowering import MemberOperator
 from onedispatch.operators.plugin.node import Node
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.transactions import ArgKind, Device, find_device
 from tests.ops.host import buffers_of, overlay_for, run_buffers
 
@@ -58,7 +58,7 @@ def node_of(
     outputs: Sequence[TensorSpec] = (),
 ) -> Node:
     spec = NodeSpec("n", "Op", "acme", 1, list(inputs), list(outputs), dict(attributes or {}))
-    return Node(kernel.declared, spec, device or find_device("npu2"))
+    return Node(kernel.kernel, spec, device or find_device("npu2"))
 
 
 def executed(
@@ -70,15 +70,15 @@ def executed(
     """Every output of the kernel over the inputs, by name, as the array computes it."""
     target = find_device(device)
     tensors = {name: TensorSpec(name, a.dtype, a.shape) for name, a in arrays.items()}
-    node = node_of(kernel, [tensors.get(one.name) for one in kernel.declared.inputs], attributes, target)
-    placement = kernel.place(node)
-    outputs = {n: TensorSpec(n, DTYPES[d].numpy, shape) for n, (d, shape) in placement.outputs.items()}
-    aux = {n: TensorSpec(n, v.dtype, v.shape, v) for n, v in placement.aux.items()}
-    op = MemberOperator(kernel, node, placement, tensors | aux, outputs, target)
+    node = node_of(kernel, [tensors.get(one.name) for one in kernel.kernel.inputs], attributes, target)
+    instance = kernel.instantiate(node)
+    outputs = {n: TensorSpec(n, DTYPES[d].numpy, shape) for n, (d, shape) in instance.outputs.items()}
+    aux = {n: TensorSpec(n, v.dtype, v.shape, v) for n, v in instance.aux.items()}
+    op = MemberOperator(kernel, node, instance, tensors | aux, outputs, target)
     op.check_fits()
     _core.register_kernel(spec_data(kernel.kernel), dict(kernel.functions))
     try:
-        given = buffers_of(op, [*arrays.values(), *placement.aux.values()])
+        given = buffers_of(op, [*arrays.values(), *instance.aux.values()])
         after = run_buffers(target, op.transaction(), given, overlay_for(op))
     finally:
         _core.unregister_kernel(kernel.kernel.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels from outside with any placement: on the simulated array, and member by member in NumPy.
+"""Kernels from outside with any instance: on the simulated array, and member by member in NumPy.
 
 What a member computes depends on every element that it may touch, on where that lies in its interval, and on
 the coordinate that it writes; so an element from a wrong place, a pad in the wrong spot or a member that ran
@@ -21,11 +21,12 @@ from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
-from onedispatch.operators.plugin.declared import Declared, Interval, Placement
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import Interval, KernelInstance
+from onedispatch.operators.plugin.instance_checks import check_instance
 from onedispatch.operators.plugin.lowering import MemberOperator
 from onedispatch.operators.plugin.node import Made, Node
-from onedispatch.operators.plugin.placement import check_placement
-from onedispatch.operators.plugin.plugin import PluginKernel
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -48,16 +49,16 @@ class Placed(PluginKernel):
 
     origin = "tests"
 
-    def __init__(self, declared: Declared, placement: Placement) -> None:
-        self.declared, self.placement = declared, placement
+    def __init__(self, kernel: CustomKernel, instance: KernelInstance) -> None:
+        self.kernel, self.instance = kernel, instance
 
     def infer(self, node: Node) -> dict[str, Made]:
-        return {name: Made(*told) for name, told in self.placement.outputs.items()}
+        return {name: Made(*told) for name, told in self.instance.outputs.items()}
 
-    def place(self, node: Node) -> Placement:
+    def instantiate(self, node: Node) -> KernelInstance:
         node.tell_outputs(self.infer(node))
-        check_placement(self.declared, node, self.placement)
-        return self.placement
+        check_instance(self.kernel, node, self.instance)
+        return self.instance
 
 
 def member_sum(boxes: Sequence[tuple[Box, Read]]) -> int:
@@ -86,11 +87,11 @@ def box_of(intervals: Sequence[Interval], shape: Sequence[int], member: Sequence
     return found
 
 
-def emulated(declared: Declared, placement: Placement, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def emulated(kernel: CustomKernel, instance: KernelInstance, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Every member by itself."""
-    fills = {one.name: placement.fills.get(one.name, one.fill) or 0 for one in declared.outputs}
-    made = {n: np.full(shape, fills[n], DTYPES[d].numpy) for n, (d, shape) in placement.outputs.items()}
-    pads = {one.name: placement.pads.get(one.name, one.pad) or 0 for one in declared.inputs}
+    fills = {one.name: instance.fills.get(one.name, one.fill) or 0 for one in kernel.outputs}
+    made = {n: np.full(shape, fills[n], DTYPES[d].numpy) for n, (d, shape) in instance.outputs.items()}
+    pads = {one.name: instance.pads.get(one.name, one.pad) or 0 for one in kernel.inputs}
 
     def reader(name: str) -> Read:
         array = arrays[name]
@@ -101,11 +102,11 @@ def emulated(declared: Declared, placement: Placement, arrays: Mapping[str, Arra
 
         return read
 
-    for member in product(*map(range, placement.index_space)):
-        boxes = [(box_of(placement.access[n], arrays[n].shape, member), reader(n)) for n in arrays]
+    for member in product(*map(range, instance.index_space)):
+        boxes = [(box_of(instance.access[n], arrays[n].shape, member), reader(n)) for n in arrays]
         total = member_sum(boxes)
-        for name, (dtype, shape) in placement.outputs.items():
-            box = box_of(placement.access[name], shape, member)
+        for name, (dtype, shape) in instance.outputs.items():
+            box = box_of(instance.access[name], shape, member)
             for at in product(
                 *[range(max(0, lo), min(size - 1, hi) + 1) for (lo, hi), size in zip(box, shape, strict=True)]
             ):
@@ -158,9 +159,9 @@ class Chunk:
         return found
 
 
-def prepare_for(declared: Declared) -> Callable[[Mapping[str, Any]], Callable[..., None]]:
+def prepare_for(kernel: CustomKernel) -> Callable[[Mapping[str, Any]], Callable[..., None]]:
     """A body that walks members one by one, straight from the parameter block."""
-    inputs = len(declared.inputs) + len(declared.aux)
+    inputs = len(kernel.inputs) + len(kernel.aux)
 
     def prepare(setup: Mapping[str, Any]) -> Callable[..., None]:
         operands, first = setup["operands"], setup["first"]
@@ -190,24 +191,24 @@ def prepare_for(declared: Declared) -> Callable[[Mapping[str, Any]], Callable[..
 
 
 def operator_of(
-    declared: Declared, placement: Placement, arrays: Mapping[str, Array], device: Device
+    kernel: CustomKernel, instance: KernelInstance, arrays: Mapping[str, Array], device: Device
 ) -> MemberOperator:
-    plugin = Placed(declared, placement)
+    plugin = Placed(kernel, instance)
     tensors = {n: TensorSpec(n, a.dtype, a.shape) for n, a in arrays.items()}
-    outputs = {n: TensorSpec(n, DTYPES[d].numpy, shape) for n, (d, shape) in placement.outputs.items()}
-    inputs = [tensors.get(one.name) for one in declared.inputs]
+    outputs = {n: TensorSpec(n, DTYPES[d].numpy, shape) for n, (d, shape) in instance.outputs.items()}
+    inputs = [tensors.get(one.name) for one in kernel.inputs]
     spec = NodeSpec("n", "K", "acme", 1, inputs, list(outputs.values()))
-    node = Node(declared, spec, device)
-    plugin.place(node)
-    aux = {n: TensorSpec(n, v.dtype, v.shape, v) for n, v in placement.aux.items()}
-    return MemberOperator(plugin, node, placement, tensors | aux, outputs, device)
+    node = Node(kernel, spec, device)
+    plugin.instantiate(node)
+    aux = {n: TensorSpec(n, v.dtype, v.shape, v) for n, v in instance.aux.items()}
+    return MemberOperator(plugin, node, instance, tensors | aux, outputs, device)
 
 
 def executed(op: MemberOperator, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Every output of ``op`` as the simulated array computes it."""
     op.check_fits()
-    kernel = op.plugin.kernel
-    _core.register_kernel(spec_data(kernel), {"prepare": prepare_for(op.declared)})
+    kernel = op.kernel
+    _core.register_kernel(spec_data(kernel), {"prepare": prepare_for(op.kernel)})
     try:
         after = run_buffers(
             op.device, op.transaction(), buffers_of(op, list(arrays.values())), overlay_for(op)

@@ -51,8 +51,8 @@ class Case:
 
     def reference(self, arrays: Sequence[Array]) -> list[Array]:
         """What the kernel's own NumPy reference says."""
-        declared = plugin_of(self.kernel).declared  # type: ignore[union-attr]
-        scalars = {one.name: one.default for one in declared.scalars}
+        kernel = plugin_of(self.kernel).kernel  # type: ignore[union-attr]
+        scalars = {one.name: one.default for one in kernel.own_scalars}
         made = self.kernel().reference(SimpleNamespace(**(scalars | dict(self.attributes))), *arrays)
         return list(made) if isinstance(made, tuple) else [made]
 

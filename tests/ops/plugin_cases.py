@@ -17,7 +17,7 @@ from onnx import ModelProto, helper
 
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.plugin.catalog import camel_case
-from onedispatch.operators.plugin.declared import Declared
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 
 Array = np.ndarray[Any, Any]
 Shapes = Sequence[tuple[tuple[int, ...], ...]]
@@ -89,28 +89,28 @@ def info(name: str, array: Array, shape: tuple[int, ...] | None) -> Any:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shape)
 
 
-def cases(declared: Declared) -> Iterator[Case]:
+def cases(kernel: CustomKernel) -> Iterator[Case]:
     """All of a kernel: every dtype that it declares, every shape and every set of attributes."""
-    space, _, short = declared.name.partition("@")[0].partition("::")
+    space, _, short = kernel.name.partition("@")[0].partition("::")
     reference = REFERENCES[short]
-    for dtype in declared.dtypes_of(declared.inputs[0]):
+    for dtype in kernel.inputs[0].dtype_names:
         for i, shapes in enumerate(reference.shapes):
             attributes = reference.attributes[i % len(reference.attributes)]
-            inputs = list(_data(declared, reference, dtype, shapes))
-            given = {one.name: array for one, array in zip(declared.inputs, inputs, strict=True)}
+            inputs = list(_data(kernel, reference, dtype, shapes))
+            given = {one.name: array for one, array in zip(kernel.inputs, inputs, strict=True)}
             found = reference.compute(*(as_f32(array) for array in inputs), **attributes)
             rounded = DTYPES[reference.rounded or dtype].numpy
             made = tuple(one.astype(rounded) for one in (found if isinstance(found, tuple) else (found,)))
-            name = f"{declared.name} {dtype} {shapes} {dict(attributes)}"
+            name = f"{kernel.name} {dtype} {shapes} {dict(attributes)}"
             close = reference.close.get(dtype, 0.0)
             yield Case(name, space, camel_case(short), given, attributes, made, close)
 
 
 def _data(
-    declared: Declared, reference: Reference, dtype: str, shapes: Sequence[tuple[int, ...]]
+    kernel: CustomKernel, reference: Reference, dtype: str, shapes: Sequence[tuple[int, ...]]
 ) -> Iterator[Array]:
-    for i, (one, shape) in enumerate(zip(declared.inputs, shapes, strict=True)):
-        accepted = declared.dtypes_of(one)
+    for i, (one, shape) in enumerate(zip(kernel.inputs, shapes, strict=True)):
+        accepted = one.dtype_names
         row = DTYPES[dtype if dtype in accepted else accepted[0]].numpy
         yield numbers(shape, row, i) if reference.given is None else reference.given(shape, row, i)
 

@@ -106,7 +106,7 @@ def test_a_kernel_takes_few_lines_with_all_that_belongs_to_it(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_compute_what_numpy_does_on_both_devices(kernels: Kernels, name: str) -> None:
-    for i, case in enumerate(cases(kernels[name].declared)):
+    for i, case in enumerate(cases(kernels[name].kernel)):
         case.insist(answers(case, ("npu2", "npu1")[i % 2]))
 
 
@@ -114,7 +114,7 @@ def test_kernels_compute_what_numpy_does_on_both_devices(kernels: Kernels, name:
 def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, single: str) -> None:
     """Of each dtype the case with the most elements."""
     largest: dict[str, Case] = {}
-    for case in cases(kernels[name].declared):
+    for case in cases(kernels[name].kernel):
         first = next(iter(case.inputs.values()))
         seen = largest.get(str(first.dtype))
         if seen is None or first.size > next(iter(seen.inputs.values())).size:
@@ -129,7 +129,7 @@ def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_host_gives_the_bits_of_the_array(kernels: Kernels, name: str) -> None:
     """One call for all members, on memory of the host: what runs where the device does not take a node."""
-    for case in list(cases(kernels[name].declared))[::3]:
+    for case in list(cases(kernels[name].kernel))[::3]:
         graph = import_model(case.model())
         (node,) = graph.nodes
         hosted = OwnKernel(graph, node, node.outputs, {}, find_device("npu2")).run(dict(case.inputs))

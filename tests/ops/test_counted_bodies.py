@@ -99,7 +99,7 @@ def catalog_work(body: Callable[[Any], None]) -> float:
 
     tensors = [TensorSpec(name, X.dtype, X.shape) for name in "xyz"]
     spec = NodeSpec("n", "Op", "test", 1, tensors[:2], tensors[2:])
-    return float(kernel.place(Node(kernel.declared, spec, DEVICE)).work["op"])  # type: ignore[union-attr]
+    return float(kernel.instantiate(Node(kernel.kernel, spec, DEVICE)).work["op"])  # type: ignore[union-attr]
 
 
 def taken_out(t: Any) -> None:

@@ -11,7 +11,9 @@ import pytest
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.emission.emitter import BoundNest
-from onedispatch.operators.plugin.declared import Declared, In, Interval, Out, Placement, Scratch
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import Interval, KernelInstance
+from onedispatch.operators.plugin.operands import In, Out, Scratch
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -23,10 +25,9 @@ DEVICE = find_device("npu2")
 BUFFER_BYTES = 60_000
 
 
-def charged(schedule: Schedule, declared: Declared) -> list[int]:
+def charged(schedule: Schedule, kernel: CustomKernel) -> list[int]:
     """Cycles of setting up and of the first call, as the simulator charges them."""
-    kernel = schedule.nest.kernel
-    _core.register_kernel(spec_data(kernel), {"prepare": prepare_for(declared)})
+    _core.register_kernel(spec_data(kernel), {"prepare": prepare_for(kernel)})
     try:
         block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block
         return list(_core.charged_cycles(block, _core.device.from_description(DEVICE.description()), most=2))
@@ -50,20 +51,20 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
     for seed in range(60):
         rng = np.random.default_rng(seed)
         inputs, outputs, space, access, pads, fills = random_placement(rng)
-        declared = Declared(
+        kernel = CustomKernel(
             "acme::costs",
             tuple(In(name, dtype, pad=pads.get(name)) for name, (dtype, _) in inputs.items()),
             tuple(Out(name, dtype, fill=fills.get(name)) for name, (dtype, _) in outputs.items()),
-            scratch=(Scratch("tmp"),),
+            scratch_tensors=(Scratch("tmp"),),
         )
         arrays = {name: whole_numbers(rng, dtype, shape) for name, (dtype, shape) in inputs.items()}
-        placement = Placement(outputs, space, access, scratch={"tmp": int(rng.integers(1, 200))})
-        for nest in operator_of(declared, placement, arrays, DEVICE).nests():
+        instance = KernelInstance(outputs, space, access, scratch={"tmp": int(rng.integers(1, 200))})
+        for nest in operator_of(kernel, instance, arrays, DEVICE).nests():
             schedule = schedule_of(nest, rng)
             if schedule is None:
                 continue
             cost = CallCost(nest, DEVICE, schedule.tiles, 1)
-            setup, call = charged(schedule, declared)
+            setup, call = charged(schedule, kernel)
             assert (setup, call) == (op_cycles(nest, DEVICE), int(cost(0, 1))), schedule.explain()
             compared += 1
     assert compared > 60
@@ -74,15 +75,15 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
 )
 def test_work_is_charged_as_it_is_counted(work: dict[str, float], per_vector: int) -> None:
     """f32 has 32 lanes; a product takes 19 cycles, an exponential 143."""
-    declared = Declared("acme::work", (In("x", rank=1),), (Out("z", rank=1),), work=tuple(work.items()))
+    kernel = CustomKernel("acme::work", (In("x", rank=1),), (Out("z", rank=1),), work=tuple(work.items()))
     arrays = {"x": np.zeros(1024, np.float32)}
     whole = {name: (Interval(0),) for name in "xz"}
-    placement = Placement({"z": ("f32", (1024,))}, (1024,), whole, work=work)
-    (nest,) = operator_of(declared, placement, arrays, DEVICE).nests()
+    instance = KernelInstance({"z": ("f32", (1024,))}, (1024,), whole, work=work)
+    (nest,) = operator_of(kernel, instance, arrays, DEVICE).nests()
     schedule = Schedule(
         nest, DEVICE, Solution(nest.kernel.name, Mapping(None, None, 1, frozenset(), False, (0,)), (1024,), 1)
     )
-    _, call = charged(schedule, declared)
+    _, call = charged(schedule, kernel)
     vectors, entry, row = 1024 // 32, 100, 10
     stores = 1024 * 4 // int(DEVICE.constant("kernel.vector_bytes"))
     assert call == entry + row + max(vectors * per_vector, stores)

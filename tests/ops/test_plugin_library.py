@@ -21,8 +21,9 @@ from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.tensor import Quantisation, TensorSpec
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.check import Options
-from onedispatch.operators.plugin.declared import In, Interval
+from onedispatch.operators.plugin.instance import Interval
 from onedispatch.operators.plugin.library import LibraryKernel, read
+from onedispatch.operators.plugin.operands import In
 from onedispatch.operators.plugin.plugin import kernel as kernel_class
 from onedispatch.operators.plugin.plugin import plugin_of
 from onedispatch.transactions.base.errors import KernelError, SimulationError
@@ -143,13 +144,13 @@ def test_table_scratch_scalars_pad_fill_and_hints_in_one_kernel(acme: Kernels, m
     made = executed(acme["everything"], {"x": x}, attributes)["z"]
     assert np.array_equal(made[::2], expected)
     assert np.array_equal(made[1::2], np.full(100, -3))
-    placement = acme["everything"].place(
+    instance = acme["everything"].instantiate(
         node_of(acme["everything"], [TensorSpec("x", F32, (100,))], attributes)
     )
-    assert (placement.preferred_split, placement.in_place) == (0, {"z": "x"})
-    assert placement.work["op"] == 40
-    assert placement.scratch == {"kept": 128}
-    assert placement.aux["table"].shape == (3000,)
+    assert (instance.preferred_split, instance.in_place) == (0, {"z": "x"})
+    assert instance.work["op"] == 40
+    assert instance.scratch == {"kept": 128}
+    assert instance.aux["table"].shape == (3000,)
 
 
 def test_a_table_in_plain_c_that_takes_more_than_the_first_buffer(plain: Kernels) -> None:
@@ -193,7 +194,7 @@ def test_a_name_has_64_bytes(folder: Path) -> None:
     name = "lies::" + "n" * 58
     library = built("lies.c", folder, *UNUSED, f'-DDECLARED_NAME="{name}"', name="longest")
     assert _core.plugin_names(str(library), "npu2") == [name]
-    assert read(library)[0].declared.name == f"{name}@1"
+    assert read(library)[0].kernel.name == f"{name}@1"
     longer = built("lies.c", folder, *UNUSED, f'-DDECLARED_NAME="{name}n"', name="longer")
     with pytest.raises(statuses.KernelDeclarationInvalidError, match="65 bytes"):
         read(longer)
@@ -216,7 +217,7 @@ def test_nodes_are_judged_by_the_declaration(acme: Kernels, plain: Kernels) -> N
         (plain["lookup"], [spec(np.uint8)], {"base": 1001}, statuses.KernelScalarArgumentError),
     ):
         with pytest.raises(error) as refused:
-            kernel.place(node_of(kernel, inputs, attributes))
+            kernel.instantiate(node_of(kernel, inputs, attributes))
         assert refused.value.given and refused.value.accepted and refused.value.node == "n"
 
 
@@ -274,9 +275,9 @@ def test_what_place_refuses_names_node_and_kernel(acme: Kernels, plain: Kernels)
     ):
         node = node_of(kernel, inputs, how)
         with pytest.raises(error, match=said) as refused:
-            kernel.place(node)
+            kernel.instantiate(node)
         assert refused.value.node == "n"
-        assert f"node n (Op), {kernel.origin}: kernel {kernel.declared.name.partition('@')[0]}" in str(
+        assert f"node n (Op), {kernel.origin}: kernel {kernel.kernel.name.partition('@')[0]}" in str(
             refused.value
         )
 
@@ -387,18 +388,18 @@ def test_instances_that_lie_are_refused(liar: LibraryKernel, lie: str) -> None:
     error, said = LIES[lie]
     node = node_of(liar, [spec()], {"lie": lie})
     with pytest.raises(error, match=said) as refused:
-        liar.place(node)
+        liar.instantiate(node)
     assert "lies::liar" in str(refused.value)
 
 
 def test_what_masks_say_of_nothing_is_not_heard(liar: LibraryKernel) -> None:
-    placement = liar.place(node_of(liar, [spec()], {"lie": "mask"}))
-    assert (placement.pads, placement.scalars) == ({"x": 0.0}, {})
+    instance = liar.instantiate(node_of(liar, [spec()], {"lie": "mask"}))
+    assert (instance.pads, instance.scalars) == ({"x": 0.0}, {})
 
 
 def test_buffers_grow_while_it_asks(liar: LibraryKernel) -> None:
-    assert liar.place(node_of(liar, [spec()], {"lie": "twice more"})).aux["table"].tolist() == [1, 1]
-    assert liar.place(node_of(liar, [spec()])).access["x"] == (Interval(0), Interval(1))
+    assert liar.instantiate(node_of(liar, [spec()], {"lie": "twice more"})).aux["table"].tolist() == [1, 1]
+    assert liar.instantiate(node_of(liar, [spec()])).access["x"] == (Interval(0), Interval(1))
 
 
 def test_pads_of_integers_are_integers(folder: Path) -> None:
@@ -407,7 +408,7 @@ def test_pads_of_integers_are_integers(folder: Path) -> None:
     ]
     for lie in ("pad", "nan pad"):
         with pytest.raises(statuses.KernelParameterInvalidError, match="pad or fill of x: given"):
-            kernel.place(node_of(kernel, [spec(np.int8)], {"lie": lie}))
+            kernel.instantiate(node_of(kernel, [spec(np.int8)], {"lie": lie}))
 
 
 REFUSED: dict[str, tuple[type[KernelError], str]] = {
@@ -482,9 +483,9 @@ def test_what_is_no_library(folder: Path, acme_path: Path) -> None:
 
 def test_fractions_reach_the_placement(acme: Kernels) -> None:
     kernel = acme["box"]
-    placement = kernel.place(node_of(kernel, [spec()]))
-    assert placement.access["x"] == (Interval(0, 1, -1, 1), Interval(1, 1, -1, 1))
-    assert all(isinstance(it.a, int | Fraction) for it in placement.access["x"])
+    instance = kernel.instantiate(node_of(kernel, [spec()]))
+    assert instance.access["x"] == (Interval(0, 1, -1, 1), Interval(1, 1, -1, 1))
+    assert all(isinstance(it.a, int | Fraction) for it in instance.access["x"])
 
 
 def test_kernels_are_short() -> None:
@@ -566,7 +567,7 @@ def test_two_libraries_with_a_class_of_one_name(folder: Path) -> None:
     for vendor, factor in (("first", 2), ("second", 5)):
         options = (f'-DVENDOR="{vendor}"', f"-DFACTOR={factor}")
         times = kernels_of(built("same_name.cpp", folder, *options, name=vendor))["times"]
-        assert times.declared.name == f"{vendor}::times@1"
+        assert times.kernel.name == f"{vendor}::times@1"
         assert np.array_equal(executed(times, {"x": X})["z"], factor * X)
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.plugin.declared import Aux, Declared, In, Interval, Out, Placement
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import Interval, KernelInstance
+from onedispatch.operators.plugin.operands import Aux, In, Out
 from onedispatch.transactions import Device, find_device
 from tests.devices import device_of
 from tests.ops.members import AnyFitting, emulated, executed, operator_of, whole_numbers
@@ -39,19 +41,19 @@ def check(
     pads: dict[str, float] | None = None,
     fills: dict[str, float] | None = None,
 ) -> int:
-    """Runs one placement, with any solution unless ``chosen``; the number of nests."""
-    declared = Declared(
+    """Runs one instance, with any solution unless ``chosen``; the number of nests."""
+    kernel = CustomKernel(
         "acme::placed",
         tuple(In(name, dtype, pad=(pads or {}).get(name)) for name, (dtype, _) in inputs.items()),
         tuple(Out(name, dtype, fill=(fills or {}).get(name)) for name, (dtype, _) in outputs.items()),
     )
     rng = np.random.default_rng(seed)
     arrays = {name: whole_numbers(rng, dtype, shape) for name, (dtype, shape) in inputs.items()}
-    placement = Placement(outputs, space, access)
-    op = operator_of(declared, placement, arrays, find(device))
+    instance = KernelInstance(outputs, space, access)
+    op = operator_of(kernel, instance, arrays, find(device))
     op.check_fits()
     made = executed(op if chosen else op.selected(AnyFitting(seed)), arrays)  # type: ignore[arg-type]
-    for name, expected in emulated(declared, placement, arrays).items():
+    for name, expected in emulated(kernel, instance, arrays).items():
         assert np.array_equal(made[name], expected), (name, np.argwhere(made[name] != expected)[:5])
     return len(op.nests())
 
@@ -247,23 +249,23 @@ def test_random_placements(seed: int) -> None:
 
 
 def test_auxiliary_tensors_reach_every_member() -> None:
-    declared = Declared("acme::aux", (In("x"),), (Out("z"),), aux=(Aux("table", "i8"), Aux("recip")))
+    kernel = CustomKernel("acme::aux", (In("x"),), (Out("z"),), aux=(Aux("table", "i8"), Aux("recip")))
     arrays = {"x": np.arange(40, dtype=np.float32).reshape(8, 5)}
     aux = {"table": np.arange(7, dtype=np.int8), "recip": np.full((2, 3), 4, np.float32)}
-    placement = Placement({"z": ("f32", (8, 5))}, (8, 5), {"x": (I(0), I(1)), "z": (I(0), I(1))}, aux=aux)
-    op = operator_of(declared, placement, arrays, find_device("npu2"))
-    access = {**placement.access, "table": (I(),), "recip": (I(), I())}
-    plain = Placement(placement.outputs, (8, 5), access)
-    assert np.array_equal(executed(op, arrays | aux)["z"], emulated(declared, plain, arrays | aux)["z"])
+    instance = KernelInstance({"z": ("f32", (8, 5))}, (8, 5), {"x": (I(0), I(1)), "z": (I(0), I(1))}, aux=aux)
+    op = operator_of(kernel, instance, arrays, find_device("npu2"))
+    access = {**instance.access, "table": (I(),), "recip": (I(), I())}
+    plain = KernelInstance(instance.outputs, (8, 5), access)
+    assert np.array_equal(executed(op, arrays | aux)["z"], emulated(kernel, plain, arrays | aux)["z"])
 
 
 def test_from_one_core_to_all_of_them_the_bits_are_the_same() -> None:
     _, outputs, space, access, _ = NAMED["box filter"]
-    declared = Declared("acme::placed", (In("x", pad=3),), (Out("z"),))
+    kernel = CustomKernel("acme::placed", (In("x", pad=3),), (Out("z"),))
     arrays = {"x": whole_numbers(np.random.default_rng(0), "f32", (12, 20))}
     made = set()
     for device in ["one", "two", "npu1", "npu2", "ten", "npu2_3col"]:
-        op = operator_of(declared, Placement(outputs, space, access), arrays, find(device))
+        op = operator_of(kernel, KernelInstance(outputs, space, access), arrays, find(device))
         for seed in range(2):
             made.add(executed(op.selected(AnyFitting(seed)), arrays)["z"].tobytes())  # type: ignore[arg-type]
     assert len(made) == 1

@@ -18,9 +18,10 @@ from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.kernels.matmul import GEMM, MatMul
 from onedispatch.operators.kernels.top_k import TopK
-from onedispatch.operators.plugin.declared import Declared, In, Out
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.lowering import MemberOperator
-from onedispatch.operators.plugin.plugin import PythonKernel
+from onedispatch.operators.plugin.operands import In, Out
+from onedispatch.operators.plugin.python_kernel import PythonKernel
 from onedispatch.transactions import Device, find_device
 from tests.array_model.compare import run_model
 from tests.array_model.kernels import check_all_read
@@ -118,7 +119,7 @@ class Fma:
         return np.asarray(x + 2 * y)
 
 
-FMA = PythonKernel(Declared("model::fma", (In("x"), In("y")), (Out("z"),)), Fma)
+FMA = PythonKernel(CustomKernel("model::fma", (In("x"), In("y")), (Out("z"),)), Fma)
 
 
 @contextmanager
@@ -137,7 +138,7 @@ def test_a_member_kernel(device: str, shape: tuple[int, int], rng: np.random.Gen
     found = find_device(device)
     tensors = {"x": spec("x", *shape), "y": spec("y", shape[1])}
     node = node_of(FMA, list(tensors.values()), device=found)
-    operator = MemberOperator(FMA, node, FMA.place(node), tensors, {"z": spec("z", *shape)}, found)
+    operator = MemberOperator(FMA, node, FMA.instantiate(node), tensors, {"z": spec("z", *shape)}, found)
     arrays = [whole(rng, *shape), whole(rng, shape[1])]
     own = ((FMA.kernel, element_wise(FMA.kernel, lambda x, y: x + 2 * y)),)
     with known_to_the_simulator(FMA):

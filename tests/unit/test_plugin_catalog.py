@@ -37,6 +37,7 @@ def mapping(op_type: str, origin: str, domain: str = "acme") -> OpMapping:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
+    catalog.forget()  # of other tests
     before = registry.all_mappings()
     yield
     catalog.forget()

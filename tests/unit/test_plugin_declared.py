@@ -10,25 +10,17 @@ import pytest
 
 from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.kernel import MAX_NAME_BYTES, MAX_SCALARS, Scalar
-from onedispatch.operators.plugin.declared import (
-    Aux,
-    Declared,
-    In,
-    Interval,
-    Out,
-    Scratch,
-    operands,
-    scalars,
-    typed_names,
-)
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import Interval
+from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch, operands, scalars, typed_names
 
 OTHER: Any = "f64"  # no type of scalars
 Invalid = statuses.error_class(-8)
 
 
-def declared(**changed: Any) -> Declared:
+def declared(**changed: Any) -> CustomKernel:
     facts: dict[str, Any] = {"name": "acme::k", "inputs": (In("x"),), "outputs": (Out("z"),)} | changed
-    return Declared(**facts)
+    return CustomKernel(**facts)
 
 
 def test_a_name_without_a_version_is_the_first() -> None:
@@ -54,7 +46,7 @@ def test_names_are_namespace_and_name(name: Any) -> None:
 
 def test_the_33rd_scalar_is_named() -> None:
     many = [Scalar(f"s{i}", "f32") for i in range(MAX_SCALARS + 1)]
-    assert len(declared(scalars=tuple(many[:-1])).scalars) == 32
+    assert len(declared(scalars=tuple(many[:-1])).own_scalars) == 32
     with pytest.raises(Invalid, match="33, of which 's32' is one too many; accepted: at most 32") as caught:
         declared(scalars=tuple(many))
     assert caught.value.expected == "at most 32"
@@ -69,8 +61,8 @@ def test_the_33rd_scalar_is_named() -> None:
         ({"inputs": (In("X"),)}, "a name: given 'X'"),
         ({"inputs": (In("shape"),)}, "'shape'; accepted: others than tiles have themselves"),
         ({"scalars": (Scalar("pad_x", "f32"),)}, "'pad_x'"),
-        ({"inputs": (In("x", "f64"),)}, "dtypes of x: given f64; accepted: f32, bf16"),
-        ({"inputs": (In("x", "f32|f63 i8"),)}, "dtypes of x: given f63"),
+        ({"inputs": (In("x", "f64"),)}, "element types of x: given f64; accepted: f32, bf16"),
+        ({"inputs": (In("x", "f32|f63 i8"),)}, "element types of x: given f63"),
         ({"inputs": (In("x", rank=6),)}, r"rank of x: given \(6, 6\)"),
         ({"inputs": (In("x", rank=(3, 2)),)}, "rank of x"),
         ({"inputs": (In("x", like="y"),)}, "like: given 'y'; accepted: z"),
@@ -79,8 +71,8 @@ def test_the_33rd_scalar_is_named() -> None:
         ({"inputs": (In("x", "u8", pad=math.inf),)}, "pad of x: given inf"),
         ({"inputs": (In("x", "u8", pad=-1),)}, "pad of x: given -1"),
         ({"outputs": (Out("z", "i8", fill=0.5),)}, "fill of z: given 0.5"),
-        ({"aux": (Aux("table", "f8"),)}, "dtype of table: given 'f8'"),
-        ({"scratch": tuple(Scratch(f"s{i}") for i in range(17))}, "given 17; accepted: at most 16"),
+        ({"aux": (Aux("table", "f8"),)}, "element types of table: given f8"),
+        ({"scratch_tensors": tuple(Scratch(f"s{i}") for i in range(17))}, "given 17; accepted: at most 16"),
         ({"scalars": (Scalar("a", OTHER),)}, "type of scalar a: given 'f64'; accepted: u32, i32, f32"),
         (
             {"scalars": (Scalar("a", "u32", default=-1),)},
@@ -117,8 +109,8 @@ def test_operands_in_text() -> None:
 
 def test_who_is_like_another_has_its_dtypes() -> None:
     it = declared(inputs=operands(In, "x:i8|u8 y"), outputs=operands(Out, "z", In("x")))
-    assert [it.dtypes_of(one) for one in it.operands] == [("i8", "u8")] * 3
-    assert declared().dtypes_of(In("x")) == ("f32",)
+    assert [one.dtype_names for one in it.operands] == [("i8", "u8")] * 3
+    assert declared().inputs[0].dtype_names == ("f32",)
 
 
 def test_scalars_in_text() -> None:

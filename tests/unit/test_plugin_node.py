@@ -10,18 +10,20 @@ import pytest
 
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.tensor import NodeSpec, Quantisation, TensorSpec
-from onedispatch.operators.plugin.declared import Aux, Declared, In, Interval, Out, Scratch
+from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import Interval
 from onedispatch.operators.plugin.node import Made, Node
+from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import KernelError
 
-DECLARED = Declared(
+DECLARED = CustomKernel(
     "acme::k",
     (In("x", "f32 i8", rank=(1, 3), pad=0), In("y", like="x", optional=True)),
     (Out("z", like="x"),),
     scalars=(Scalar("a", "f32"), Scalar("n", "i32", low=-4, high=4, default=1)),
     aux=(Aux("table", "i8"), Aux("recip")),
-    scratch=(Scratch("tmp"),),
+    scratch_tensors=(Scratch("tmp"),),
 )
 
 
@@ -33,7 +35,7 @@ def tensor(name: str, *shape: int, dtype: Any = np.float32, **more: Any) -> Tens
 
 
 def node(
-    *inputs: Any, declared: Declared = DECLARED, outputs: int = 1, renamed: Any = None, **attributes: Any
+    *inputs: Any, declared: CustomKernel = DECLARED, outputs: int = 1, renamed: Any = None, **attributes: Any
 ) -> Node:
     made = [tensor(f"out{i}", 1) for i in range(outputs)]
     spec = NodeSpec("n0", "K", "acme", 1, inputs, made, {"a": 2.0} | attributes)
@@ -94,7 +96,7 @@ def test_nodes_are_verified_from_the_declaration(
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_quantisation_is_verified(wanted: bool) -> None:
-    kernel = Declared("acme::q", (In("x", "i8", quantised=wanted),), (Out("z", "i8"),))
+    kernel = CustomKernel("acme::q", (In("x", "i8", quantised=wanted),), (Out("z", "i8"),))
     plain = tensor("p", 4, dtype=np.int8)
     scaled = tensor("s", 4, dtype=np.int8, quantisation=Quantisation((0.5,), (1,)))
     good, bad = (scaled, plain) if wanted else (plain, scaled)

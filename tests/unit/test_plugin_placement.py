@@ -15,10 +15,11 @@ from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin import catalog, plugin
-from onedispatch.operators.plugin.declared import Interval, Out, Placement
+from onedispatch.operators.plugin.instance import Interval, KernelInstance
+from onedispatch.operators.plugin.instance_checks import first_missed
 from onedispatch.operators.plugin.lowering import MemberOperator
 from onedispatch.operators.plugin.node import Node
-from onedispatch.operators.plugin.placement import first_missed
+from onedispatch.operators.plugin.operands import Out
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import InternalError, KernelError
 
@@ -49,12 +50,12 @@ def kernel_of(methods: dict[str, Any] | None = None, base: type = Plain, **decla
 def node_of(kernel: Any, *shape: int, dtype: str = "f32", outputs: Any = (None,), **attributes: Any) -> Node:
     x = TensorSpec("x", DTYPES[dtype].numpy, shape)
     spec = NodeSpec("n0", "K", "acme", 1, [x], list(outputs), attributes)
-    return Node(kernel.declared, spec, DEVICE)
+    return Node(kernel.kernel, spec, DEVICE)
 
 
-def placed(methods: dict[str, Any] | None = None, *shape: int, **declared: Any) -> Placement:
+def placed(methods: dict[str, Any] | None = None, *shape: int, **declared: Any) -> KernelInstance:
     kernel = kernel_of(methods, **declared)
-    found: Placement = kernel.place(node_of(kernel, *(shape or (4, 6))))
+    found: KernelInstance = kernel.instantiate(node_of(kernel, *(shape or (4, 6))))
     return found
 
 
@@ -282,16 +283,16 @@ def test_a_decorated_class_is_mapped_with_other_attribute_names() -> None:
     cls = kernel_of(scalars={"a": "f32"}).cls
     assert plugin.maps("K", "L", domain="acme", attributes={"a": "alpha"})(cls) is cls
     row = registry.mapping_for("acme", "L")
-    assert row is not None and row.dtypes == ("float32",) and row.plugin.kernel.declared.name == "acme::k@1"
+    assert row is not None and row.dtypes == ("float32",) and row.plugin.kernel.kernel.name == "acme::k@1"
     spec = NodeSpec("n", "L", "acme", 1, [TensorSpec("x", np.dtype(np.float32), (2,))], [None], {"alpha": 3})
     assert row.plugin.node(spec, DEVICE).a == 3.0
 
 
 def operator(kernel: Any, *shape: int, preferred: int | None = None) -> MemberOperator:
     node = node_of(kernel, *shape)
-    placement = replace(kernel.place(node), preferred_split=preferred)
+    instance = replace(kernel.instantiate(node), preferred_split=preferred)
     x, z = (TensorSpec(name, np.dtype(np.float32), shape) for name in "xz")
-    return MemberOperator(kernel, node, placement, {"x": x}, {"z": z}, DEVICE)
+    return MemberOperator(kernel, node, instance, {"x": x}, {"z": z}, DEVICE)
 
 
 def test_the_preferred_split_is_the_one_that_is_cut() -> None:
