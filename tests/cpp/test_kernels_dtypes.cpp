@@ -80,7 +80,7 @@ double reduced(uint32_t mode, uint32_t dtype, const std::vector<double>& x) {
   return kept(dtype, static_cast<uint32_t>(total / static_cast<int64_t>(x.size())));
 }
 
-void reduce_case(uint32_t seed) {
+void typed_reduce_case(uint32_t seed) {
   namespace arg = params::reduce;
   Random random(seed);
   Block block;
@@ -121,7 +121,7 @@ void reduce_case(uint32_t seed) {
   }
 }
 
-void pool_case(uint32_t seed) {
+void typed_pool_case(uint32_t seed) {
   namespace arg = params::pool;
   Random random(seed);
   Block block;
@@ -225,12 +225,12 @@ void on_every_seed(void (*one_case)(uint32_t)) {
   });
 }
 
-TEST(KernelTypes, ReductionsMatchScalarLoops) { on_every_seed(reduce_case); }
-TEST(KernelTypes, WindowsMatchScalarLoops) { on_every_seed(pool_case); }
+TEST(KernelTypes, ReductionsMatchScalarLoops) { on_every_seed(typed_reduce_case); }
+TEST(KernelTypes, WindowsMatchScalarLoops) { on_every_seed(typed_pool_case); }
 TEST(KernelTypes, ScaledProductsMatchScalarLoops) { on_every_seed(requantised_case); }
 
-TEST(Hostile, TypedReductions) { run_hostile(reduce_case); }
-TEST(Hostile, TypedWindows) { run_hostile(pool_case); }
+TEST(Hostile, TypedReductions) { run_hostile(typed_reduce_case); }
+TEST(Hostile, TypedWindows) { run_hostile(typed_pool_case); }
 TEST(Hostile, TypedProducts) { run_hostile(requantised_case); }
 
 TEST(KernelTypes, ThatDoNotGoTogetherAreRefused) {

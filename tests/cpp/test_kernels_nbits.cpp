@@ -5,7 +5,7 @@
 namespace onedispatch::kernels::testing {
 namespace {
 
-namespace arg = params::gemm_nbits;
+namespace nbits = params::gemm_nbits;
 namespace d = params::dtype;
 
 Axis laid(int64_t extent, int64_t chunk, int64_t stride) {
@@ -98,23 +98,23 @@ void nbits_case(uint32_t seed) {
   const Axis a_m = laid(M, m.tile, tile_k * w.block), a_k = laid(w.blocks, tile_k, w.block), a_in = laid(w.block, w.block, 1);
   const Axis row_k = laid(whole, tile_k, n_tile), column = laid(w.N, n_tile, 1);
   const int64_t bytes = w.block * w.bits / 8;
-  block.put(arg::dim_m, 1);
-  block.put(arg::dim_n, 3);
-  block.put(arg::bits, static_cast<uint32_t>(w.bits));
-  block.axis(arg::a_m, a_m);
-  block.axis(arg::a_k, a_k);
-  block.axis(arg::a_block, a_in);
-  block.axis(arg::b_k, laid(whole, tile_k, bytes * n_tile));
-  block.axis(arg::b_bytes, laid(bytes, bytes, n_tile));
-  block.axis(arg::b_n, column);
-  block.axis(arg::scale_k, row_k);
-  block.axis(arg::scale_n, column);
-  block.axis(arg::zero_k, row_k);
-  block.axis(arg::zero_n, column);
-  block.axis(arg::bias_n, column);
-  for (const uint32_t at : {arg::a, arg::scale, arg::out}) block.types[at] = dtype;
-  block.types[arg::b] = d::u8;
-  block.types[arg::zero] = zero_kind == 1 ? d::u8 : dtype;
+  block.put(nbits::dim_m, 1);
+  block.put(nbits::dim_n, 3);
+  block.put(nbits::bits, static_cast<uint32_t>(w.bits));
+  block.axis(nbits::a_m, a_m);
+  block.axis(nbits::a_k, a_k);
+  block.axis(nbits::a_block, a_in);
+  block.axis(nbits::b_k, laid(whole, tile_k, bytes * n_tile));
+  block.axis(nbits::b_bytes, laid(bytes, bytes, n_tile));
+  block.axis(nbits::b_n, column);
+  block.axis(nbits::scale_k, row_k);
+  block.axis(nbits::scale_n, column);
+  block.axis(nbits::zero_k, row_k);
+  block.axis(nbits::zero_n, column);
+  block.axis(nbits::bias_n, column);
+  for (const uint32_t at : {nbits::a, nbits::scale, nbits::out}) block.types[at] = dtype;
+  block.types[nbits::b] = d::u8;
+  block.types[nbits::zero] = zero_kind == 1 ? d::u8 : dtype;
   block.out.assign((static_cast<size_t>(m.tile * n.tile) * (narrow ? 2 : 4) + 3) / 4 * 4, 0xEE);
   std::array<uint32_t, kDims> origin{};
   origin[1] = tile_origin(m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(m)) - 1)));
@@ -129,14 +129,14 @@ void nbits_case(uint32_t seed) {
     const int first = static_cast<int>(k) * tile_k;
     block.in[0].clear();
     block.in[1].clear();
-    floats(arg::a, 0, cut(A, {a_m, a_k, a_in}, {origin[1], first, 0}));
-    block.put(arg::b, block.append(1, w.chunk(first, std::min(tile_k, w.blocks - first), on, n_tile)));
+    floats(nbits::a, 0, cut(A, {a_m, a_k, a_in}, {origin[1], first, 0}));
+    block.put(nbits::b, block.append(1, w.chunk(first, std::min(tile_k, w.blocks - first), on, n_tile)));
     block.in[1].resize(static_cast<size_t>((tile_k * bytes * n_tile + 3) / 4 * 4));
-    floats(arg::scale, 1, w.rows(w.scales, first, tile_k, on, n_tile));
-    if (zero_kind == 1) block.put(arg::zero, block.append(1, w.rows(w.zeros, first, tile_k, on, n_tile)));
-    if (zero_kind == 2) floats(arg::zero, 1, w.rows(w.shifts, first, tile_k, on, n_tile));
-    if (has_bias) block.put(arg::bias, block.append(1, std::vector<float>(bias.begin() + on, bias.begin() + on + n_tile)));
-    block.run(*block.prepare(arg::digest), origin, k);
+    floats(nbits::scale, 1, w.rows(w.scales, first, tile_k, on, n_tile));
+    if (zero_kind == 1) block.put(nbits::zero, block.append(1, w.rows(w.zeros, first, tile_k, on, n_tile)));
+    if (zero_kind == 2) floats(nbits::zero, 1, w.rows(w.shifts, first, tile_k, on, n_tile));
+    if (has_bias) block.put(nbits::bias, block.append(1, std::vector<float>(bias.begin() + on, bias.begin() + on + n_tile)));
+    block.run(*block.prepare(nbits::digest), origin, k);
   }
   std::vector<float> got(m.tile * n.tile);
   simd().widen(dtype, block.out.data(), got.data(), got.size());

@@ -8,7 +8,7 @@
 namespace onedispatch::kernels::testing {
 namespace {
 
-namespace arg = params::normalise;
+namespace normalise = params::normalise;
 namespace d = params::dtype;
 
 struct Ends {
@@ -75,12 +75,12 @@ uint32_t put_integers(Block& block, const std::vector<int>& x, uint32_t dtype) {
 }
 
 void put_ends(Block& block, const Ends& ends) {
-  block.put(arg::x_scale, bits(ends.x_scale));
-  block.put(arg::x_zero, static_cast<uint32_t>(ends.x_zero));
-  block.put(arg::out_scale, bits(ends.out_scale));
-  block.put(arg::out_zero, static_cast<uint32_t>(ends.out_zero));
-  block.types[arg::x] = ends.x;
-  block.types[arg::out] = ends.out;
+  block.put(normalise::x_scale, bits(ends.x_scale));
+  block.put(normalise::x_zero, static_cast<uint32_t>(ends.x_zero));
+  block.put(normalise::out_scale, bits(ends.out_scale));
+  block.put(normalise::out_zero, static_cast<uint32_t>(ends.out_zero));
+  block.types[normalise::x] = ends.x;
+  block.types[normalise::out] = ends.out;
 }
 
 Ends drawn(Random& random) {
@@ -101,24 +101,24 @@ void integers_case(uint32_t seed) {
   const auto count = static_cast<size_t>(rows * n), wide = static_cast<size_t>(n);
   std::vector<float> x = random.values(count);
   if (ends.x == d::f32) {
-    block.put(arg::x, block.append(0, x));
+    block.put(normalise::x, block.append(0, x));
   } else {
     std::vector<int> integers(count);
     const int low = ends.x == d::i8 ? -128 : 0, high = ends.x == d::i8 ? 127 : ends.x == d::u8 ? 255 : 65535;
     for (int& one : integers) one = random.in(low, high);
     for (size_t i = 0; i < count; ++i) x[i] = static_cast<float>(integers[i] - ends.x_zero) * ends.x_scale;
-    block.put(arg::x, put_integers(block, integers, ends.x));
+    block.put(normalise::x, put_integers(block, integers, ends.x));
   }
   const auto scale = random.values(wide), bias = random.values(wide);
   block.setup.dims[1] = {1, 1};
   block.setup.dims[2] = {static_cast<uint32_t>(rows), static_cast<uint32_t>(rows)};
-  block.put(arg::dim_b, 1);
-  block.put(arg::dim_o, 2);
-  block.put(arg::epsilon, bits(epsilon));
-  block.put(arg::centre, centre);
-  block.put(arg::total, params::kAbsent);
+  block.put(normalise::dim_b, 1);
+  block.put(normalise::dim_o, 2);
+  block.put(normalise::epsilon, bits(epsilon));
+  block.put(normalise::centre, centre);
+  block.put(normalise::total, params::kAbsent);
   put_ends(block, ends);
-  put_rows(block, arg::x_b, 1, rows, n);
+  put_rows(block, normalise::x_b, 1, rows, n);
   const auto parameter = [&](uint32_t word, const std::vector<float>& values) {
     Axis along;
     along.a = 1;
@@ -129,10 +129,10 @@ void integers_case(uint32_t seed) {
     block.axis(word + 6, along);
     block.put(word, block.append(1, values));
   };
-  if (scaled) parameter(arg::scale, scale);
-  if (moved) parameter(arg::bias, bias);
+  if (scaled) parameter(normalise::scale, scale);
+  if (moved) parameter(normalise::bias, bias);
   block.out.resize(count * od_dtypes[ends.out].bytes);
-  block.run(*block.prepare(arg::digest), {});
+  block.run(*block.prepare(normalise::digest), {});
   std::vector<float> want;
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     const std::vector<float> one(x.begin() + static_cast<ptrdiff_t>(row * wide), x.begin() + static_cast<ptrdiff_t>((row + 1) * wide));

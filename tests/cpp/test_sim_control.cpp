@@ -14,8 +14,6 @@ uint64_t lock_request(uint32_t lock, int32_t value, bool acquire) {
                           ((static_cast<uint32_t>(value) & 0x7F) << 2));
 }
 const uint64_t kLock5 = tile_address(0, 1, reg::mem::LOCK_VALUE.at(5));
-const uint64_t kMemIn = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0));
-uint64_t mem_bd_at(uint32_t bd) { return tile_address(0, 1, reg::mem::DMA_BD.at(bd)); }
 
 TEST(Controller, LockRequestsByReading) {
   Rig rig;

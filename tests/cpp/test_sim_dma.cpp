@@ -5,13 +5,6 @@
 namespace onedispatch::sim::testing {
 namespace {
 
-const uint64_t kShimRead = tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0));
-const uint64_t kShimWrite = tile_address(0, 0, reg::shim::DMA_S2MM_QUEUE.at(0));
-const uint64_t kMemIn = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0));
-const uint64_t kMemOut = tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(5));
-uint64_t shim_bd_at(uint32_t bd) { return tile_address(0, 0, reg::shim::DMA_BD.at(bd)); }
-uint64_t mem_bd_at(uint32_t bd) { return tile_address(0, 1, reg::mem::DMA_BD.at(bd)); }
-
 // Routes, and a shim BD that reads `words` words of argument 0.
 Builder feed(uint32_t words, bool v1 = false, BdList more = {}) {
   Builder b(v1);

@@ -5,11 +5,7 @@
 namespace onedispatch::sim::testing {
 namespace {
 
-const uint64_t kShimRead = tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0));
-const uint64_t kMemIn = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0));
 const uint64_t kMemOther = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(2));
-const uint64_t kMemOut = tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(5));
-uint64_t mem_bd_at(uint32_t bd) { return tile_address(0, 1, reg::mem::DMA_BD.at(bd)); }
 
 BdList takes(uint32_t lock, uint32_t released = 0) {
   BdList fields = {

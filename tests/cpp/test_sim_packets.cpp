@@ -7,7 +7,6 @@ namespace {
 
 using namespace testing;
 
-constexpr uint32_t kIdleMask = 0x0078003C;
 constexpr uint32_t kStatus = 0x1D228;  // of shim MM2S0
 const uint64_t kPush = tile_address(0, 0, 0x1D214);
 using Words = std::vector<uint32_t>;

@@ -6,9 +6,7 @@
 namespace onedispatch::sim::testing {
 namespace {
 
-const uint64_t kMemIn = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0));
 const uint64_t kMemStatus = tile_address(0, 1, reg::mem::DMA_S2MM_STATUS.at(0));
-uint64_t mem_bd_at(uint32_t bd) { return tile_address(0, 1, reg::mem::DMA_BD.at(bd)); }
 uint64_t mem_lock(uint32_t lock) { return tile_address(0, 1, reg::mem::LOCK_VALUE.at(lock)); }
 
 bool says(const SimulationError& error, const std::string& text) {

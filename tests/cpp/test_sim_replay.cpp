@@ -8,7 +8,6 @@ namespace {
 
 using namespace testing;
 
-constexpr uint32_t kIdleMask = 0x0078003C;
 constexpr uint32_t kWords = 256;
 
 Options replay_options() {
@@ -25,9 +24,6 @@ struct Stage {
   }
 };
 
-uint64_t mem_bd_at(uint32_t bd, uint32_t column = 0) {
-  return tile_address(column, 1, reg::mem::DMA_BD.at(bd));
-}
 uint64_t lock_at(uint32_t lock) { return tile_address(0, 1, 0xC0000 + 0x10 * lock); }
 uint64_t acquire_at(uint32_t lock, int32_t value) {
   return tile_address(0, 1, 0xD0000 + 0x400 * lock + 0x200 + ((static_cast<uint32_t>(value) & 0x7F) << 2));

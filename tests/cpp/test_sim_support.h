@@ -20,6 +20,15 @@ inline uint64_t tile_address(uint32_t column, uint32_t row, uint32_t offset) {
   return (uint64_t{column} << reg::COLUMN_SHIFT) | (uint64_t{row} << reg::ROW_SHIFT) | offset;
 }
 
+// Queues and descriptors of the first shim and the memory tile above it.
+const uint64_t kShimRead = tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0));
+const uint64_t kShimWrite = tile_address(0, 0, reg::shim::DMA_S2MM_QUEUE.at(0));
+const uint64_t kMemIn = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0));
+const uint64_t kMemOut = tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(5));
+inline uint64_t shim_bd_at(uint32_t bd) { return tile_address(0, 0, reg::shim::DMA_BD.at(bd)); }
+inline uint64_t mem_bd_at(uint32_t bd, uint32_t column = 0) { return tile_address(column, 1, reg::mem::DMA_BD.at(bd)); }
+constexpr uint32_t kIdleMask = 0x0078003C;  // of a channel's status: nothing running, nothing queued
+
 // Appends operations of version 0.1 or 1.0.
 class Builder {
  public:
