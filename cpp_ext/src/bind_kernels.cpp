@@ -120,17 +120,22 @@ Entrance* entrance = new Entrance;  // a child of a fork has one of its own
   throw od::KernelError{status, text, std::move(cause)};
 }
 
+std::string statement_of(const py::error_already_set& error) {
+  try {
+    const py::object statement = py::module_::import("onedispatch.transactions.base.errors").attr("statement_of");
+    return statement(error.value()).cast<std::string>();
+  } catch (const py::error_already_set&) {
+    return "(which cannot be printed)";
+  } catch (const py::cast_error&) {
+    return "(which cannot be printed)";
+  }
+}
+
+// The same with the exception's type in front.
 std::string text_of(const py::error_already_set& error) {
   const std::string type = py::str(error.type().attr("__name__"));
-  std::string text;
-  try {
-    text = py::str(error.value()).cast<std::string>();
-  } catch (const py::error_already_set&) {
-    text = "(which cannot be printed)";
-  } catch (const py::cast_error&) {
-    text = "(which cannot be printed)";
-  }
-  return text.empty() ? type : type + ": " + text;
+  const std::string text = statement_of(error);
+  return text == type ? type : type + ": " + text;
 }
 
 // The status that an error of ours says, or "the call failed".
@@ -182,7 +187,7 @@ auto in_python(const std::string& kernel, Body body) {
     if (error.matches(watchdog("BodyInterrupt"))) throw od::CallInterrupted{kernel + ": its body was left on Ctrl-C"};
     const od_status status = status_of(error);
     const bool typed = error.matches(py::module_::import("onedispatch.transactions.base.errors").attr("KernelError"));
-    const std::string text = typed ? py::str(error.value()).cast<std::string>() : "it raised " + text_of(error);
+    const std::string text = typed ? statement_of(error) : "it raised " + text_of(error);
     fail(status, kernel + ": " + text, std::make_shared<Kept>(error.value()));
   } catch (const py::builtin_exception& error) {
     fail(OD_RUNTIME_FAILURE, kernel + ": " + error.what());

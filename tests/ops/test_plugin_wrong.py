@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import onedispatch as od
+from tests.plugins import node_model
 
 FILE = Path(__file__).parent / "kernels" / "mistaken.py"
 X = np.random.default_rng(2).standard_normal((4, 9)).astype(np.float32)
@@ -31,11 +30,7 @@ def plugins() -> Iterator[None]:
 
 
 def session_of(op_type: str, shape: tuple[int, ...] = X.shape, **options: Any) -> od.InferenceSession:
-    x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xz")
-    node = helper.make_node(op_type, ["x"], ["z"], name="custom", domain="wrong")
-    graph = helper.make_graph([node], "g", [x], [z])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("wrong", 1)]
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    model = node_model(op_type, shape, "wrong", name="custom")
     return od.InferenceSession(model, fallback="error", **options)
 
 
@@ -73,6 +68,7 @@ def test_a_body_that_is_wrong_while_another_session_runs(op_type: str) -> None:
             assert type(error).__name__ == name and isinstance(error, od.SimulationError)
             assert error.tile.startswith("column ") and f"wrong::{op_type.lower()}@1" in str(error)
             assert re.search(r"in members? \[\d+, \d+\]", str(error)), error
+            assert str(error).count("given") == str(error).count("accepted") == 1, error
     finally:
         over.set()
         thread.join()
