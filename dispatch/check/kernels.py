@@ -11,7 +11,7 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.check.child import CheckReport, Reporter, TimeLimit, run_in_child
 from onedispatch.dispatch.plugins import discovery, engine
-from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError
+from onedispatch.operators.declarations.statuses import CODES, KernelTimeoutError
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.cases import Case, cases_of, parsed
 from onedispatch.operators.plugin.check import Checker, Options
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 LOADING = "the file, while it is loaded"
 GRACE = 10.0  # seconds without a heartbeat, beyond the limit of a kernel call
-_ACCESS = next(row.code for row in STATUSES if row.name == "access")
 
 
 def check_file(
@@ -124,7 +123,7 @@ def _check_case(
         reporter.found(name, Finding("timeout", str(error), text))
         return True
     except KernelError as error:
-        if error.status == _ACCESS:
+        if error.status == CODES["access"]:
             reporter.case(name, text)
             kind = "race" if "a race" in error.where else "gap"
             reporter.found(name, Finding(kind, str(error), text))

@@ -16,11 +16,12 @@ from onedispatch.dispatch.compiler.quantised import quantisation, sources
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.dispatch.plugins import engine
 from onedispatch.operators.declarations.registry import plugin_of
-from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError, error_class
+from onedispatch.operators.declarations.statuses import KernelTimeoutError
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import Finding, failed
 from onedispatch.operators.plugin.plugin import NodeMapping
+from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import InputError, KernelError
 from onedispatch.transactions.base.host import kernel_limit
 from onedispatch.transactions.base.text import counted
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 Values = Callable[["CompiledModel", Mapping[str, Array]], list[Array]]
 """Runs a model once and returns the values of its outputs, in order."""
 
-_CODES = {row.name: row.code for row in STATUSES if row.name in ("access", "crash", "timeout")}
-_ACCESS = _CODES["access"]
 RUN, COMPILATION = (
     "the model, while it runs",
     "the model, while it is compiled",
@@ -194,7 +193,8 @@ def raise_failed(report: CheckReport) -> None:
     errors = [one for one in report.findings if one.level == "error"]
     listed = "\n  ".join(map(str, report.findings))
     (kind, *others) = {one.kind for one in errors}
-    error = error_class(_ACCESS if others else _CODES.get(kind, _ACCESS))(
+    error = refusal(
+        kind if kind in ("crash", "timeout") and not others else "access",
         f"check mode, {counted(len(errors), 'finding')}:\n  {listed}\n",
         "",
         "kernels that touch what they declare, each element by one member",

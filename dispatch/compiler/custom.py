@@ -30,13 +30,13 @@ from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
 from onedispatch.operators.declarations.registry import plugin_of
-from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError, error_class
+from onedispatch.operators.declarations.statuses import KernelTimeoutError
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.errors import KernelError
 
-_CODES = {row.name: row.code for row in STATUSES}
 _F32 = DTYPES["f32"]
 _LARGEST = 1 << 24  # up to here f32 holds every whole number
 
@@ -46,10 +46,9 @@ def _onnx_domains() -> frozenset[str]:
     return frozenset(domain for domain, _ in onnx.helper.OP_SET_ID_VERSION_MAP) | {""}
 
 
-def refusal(status: str, node: Node, what: str, given: str, accepted: str, remedy: str = "") -> KernelError:
-    """The error of a row of ``statuses.py`` about a node."""
+def _refused(status: str, node: Node, what: str, given: str, accepted: str, remedy: str) -> KernelError:
     where = f"node {node.name} ({node.domain}.{node.op_type}): {what}"
-    return error_class(_CODES[status])(where, given, accepted, remedy, node=node.name)
+    return refusal(status, where, given, accepted, remedy, node=node.name)
 
 
 @dataclass(frozen=True)
@@ -382,7 +381,7 @@ def _check_held(node: Node, tensor: TensorSpec | None) -> None:
     if value is not None and tensor.dtype.kind in "iuf" and np.array_equal(value, value.astype(np.float32)):
         return
     held = f"whole numbers up to {_LARGEST}" if tensor.dtype.kind in "iu" else "24 bits of precision"
-    raise refusal(
+    raise _refused(
         "dtype",
         node,
         f"input {tensor.name}, cast_policy='f32'",
@@ -396,7 +395,7 @@ def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -
     """Numbers and types bind; names of dimensions are hints, as everywhere."""
     remedy = "mend one of the two: the model's value_info, or infer"
     if declared.type and declared.type != inferred.type:
-        raise refusal(
+        raise _refused(
             "dtype",
             node,
             f"output {inferred.name!r}, as {kernel} infers it",
@@ -409,7 +408,7 @@ def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -
         return
     fits = [not isinstance(size, int) or size == given for size, given in zip(wanted, shape, strict=False)]
     if len(wanted) != len(shape) or not all(fits):
-        raise refusal(
+        raise _refused(
             "output_size",
             node,
             f"shape of output {inferred.name!r}, as {kernel} infers it",
@@ -438,6 +437,6 @@ def on_host(node: Node) -> bool:
 
 
 def is_unmapped(domain: str, op_type: str) -> bool:
-    """Whether no kernel from outside computes it."""
+    """True if no custom kernel computes it."""
     mapping = registry.mapping_for(domain, op_type)
     return mapping is None or mapping.plugin is None

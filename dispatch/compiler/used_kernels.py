@@ -12,12 +12,10 @@ from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.files import is_library
 from onedispatch.operators.declarations import registry
-from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.emission.image import names_in
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
-
-_NOT_FOUND = error_class(next(row.code for row in STATUSES if row.name == "not_found"))
+from onedispatch.operators.plugin.refusals import refusal
 
 
 def used_kernels(steps: Iterable[Step]) -> tuple[UsedKernel, ...]:
@@ -100,7 +98,8 @@ def check_host_kernels(where: str, executables: Iterable[Executable]) -> None:
         for used in executable.kernels:
             missing = [name for name in used.nodes if (name, used.name, used.digest) not in there]
             if missing:
-                raise _NOT_FOUND(
+                raise refusal(
+                    "not_found",
                     where,
                     f"kernel {used.name} (digest 0x{used.digest:08X}) of {used.origin}, which no plug-in "
                     f"brings for {missing[0]}, a node of the host",

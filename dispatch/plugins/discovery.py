@@ -7,7 +7,7 @@ entries of ``ONEDISPATCH_PLUGIN_PATH``, and the entry points of installed packag
 changed later, the entries that it has then are loaded at the next need. With
 ``ONEDISPATCH_PLUGIN_CONFLICT=first`` the first plug-in that has a name keeps it.
 
-What somebody named for this run is an error where it does not load, and it is tried again at the next
+What the caller named for this run is an error where it does not load, and it is tried again at the next
 need. An entry point is another package's, and models that have nothing to do with it still run: a broken
 one is a ``PluginWarning``, kept in ``broken()``, and named by whatever then misses a kernel. Two plug-ins
 that have one name are an error wherever they come from: which one ran would depend on what is installed.

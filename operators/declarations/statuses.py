@@ -71,6 +71,7 @@ STATUSES = (
     Status("index", -34, "an index outside of the axis that it counts along"),
 )
 OK = STATUSES[0].code
+CODES: Mapping[str, int] = {row.name: row.code for row in STATUSES}
 
 
 def _classes() -> dict[int, type[KernelError]]:

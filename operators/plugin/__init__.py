@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels from outside: how they are declared, which there are, how their nodes become operators."""
+"""Custom kernels (from plug-ins): their declarations, the catalog of them, how nodes become operators."""

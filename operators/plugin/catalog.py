@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, get_args
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import OpMapping
-from onedispatch.operators.declarations.statuses import STATUSES
+from onedispatch.operators.declarations.statuses import CODES
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import InputError, KernelError
 
@@ -34,7 +34,7 @@ OnConflict = Literal["error", "first"]
 ON_CONFLICT: tuple[str, ...] = get_args(OnConflict)
 OURS = "od"  # the namespace of the kernels that the package brings
 
-TAKEN = next(status.code for status in STATUSES if status.name == "name_conflict")
+TAKEN = CODES["name_conflict"]
 
 
 class Offered(Protocol):

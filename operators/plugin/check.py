@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.kernel import Tensor
 from onedispatch.operators.declarations.params import scalar_word
+from onedispatch.operators.declarations.statuses import CODES
 from onedispatch.operators.plugin.boxes import (
     Array,
     Chunk,
@@ -51,8 +51,7 @@ Runner = Callable[..., dict[str, Any]]
 WIDE = 2.0  # a declaration that is this many times what is touched is worth a warning
 SAMPLED = 6  # members whose declaration is compared with what they touch
 BROKEN = ("read", "write", "gap", "state")  # after these, other bits say nothing new
-KIND_OF = {row.code: row.name for row in statuses.STATUSES if row.name in ("timeout", "crash")}
-KIND_OF |= {row.code: "read" for row in statuses.STATUSES if row.name == "access"}
+KIND_OF = {CODES["timeout"]: "timeout", CODES["crash"]: "crash", CODES["access"]: "read"}
 
 
 @dataclass(frozen=True)

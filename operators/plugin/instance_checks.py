@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from operator import index
 from typing import Any
@@ -241,13 +240,6 @@ def _name_of(dtype: Any) -> str:
     """A NumPy type by our name."""
     row = open_dtype_of(dtype)
     return str(dtype) if row is None else row.name
-
-
-def with_basis(instance: KernelInstance, counted: float | None) -> KernelInstance:
-    """The instance with its work, and where that comes from: the declaration, a count, or an assumption."""
-    if instance.work:
-        return replace(instance, basis="declared")
-    return instance if counted is None else replace(instance, work={"op": counted}, basis="counted")
 
 
 def work_of(kernel: CustomKernel, node: Node) -> dict[str, float]:

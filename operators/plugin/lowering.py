@@ -82,7 +82,7 @@ class Cut:
 
 
 class MemberOperator(Operator):
-    """A kernel from outside on concrete tensors; ``tensors`` are inputs and auxiliary ones by name."""
+    """A custom kernel on concrete tensors; ``tensors`` are inputs and auxiliary ones by name."""
 
     applies_activation = False
 

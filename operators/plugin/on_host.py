@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of a kernel from outside on the host: the block and the memory that its body is given.
+"""One call of a custom kernel on the host: the block and the memory that its body is given.
 
 All members are in the call, and every operand is whole, laid out as in device memory.
 """

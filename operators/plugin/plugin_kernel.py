@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
-from onedispatch.operators.plugin.instance import KernelInstance
+from onedispatch.operators.plugin.instance import Interval, KernelInstance
+from onedispatch.operators.plugin.instance_checks import check_instance, checked_outputs, work_of
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.watchdog import asked
 
@@ -50,3 +52,44 @@ class PluginKernel(ABC):
     @abstractmethod
     def instantiate(self, node: Node) -> KernelInstance:
         """The instance for a node, checked. Raises ``KernelError`` for what could not be run."""
+
+    # -- what both languages have in common --------------------------------------------------
+
+    def _made(self, node: Node, answer: Any) -> dict[str, Made]:
+        """The outputs that ``answer`` says, checked; ``node`` knows them from here on."""
+        outputs = checked_outputs(self.kernel, node, answer)
+        node.tell_outputs(outputs)
+        node.check_outputs_alike()
+        return outputs
+
+    def _bound(
+        self,
+        node: Node,
+        outputs: Mapping[str, Made],
+        access: Mapping[str, tuple[Interval, ...]],
+        in_place: Mapping[str, str],
+    ) -> KernelInstance:
+        """The instance for a node that has been told everything else, checked."""
+        instance = KernelInstance(
+            {name: (made.dtype, made.shape) for name, made in outputs.items()},
+            node.index_space,
+            access,
+            node.checked_scalars(),
+            dict(node.arrays),
+            dict(node.scratch_bytes),
+            dict(node.pads),
+            dict(node.fills),
+            work_of(self.kernel, node),
+            node.preferred_split,
+            dict(in_place),
+        )
+        if not instance.is_empty:
+            check_instance(self.kernel, node, instance)
+        if instance.work:
+            return replace(instance, basis="declared")
+        counted = None if instance.is_empty else self._counted(node, instance)
+        return instance if counted is None else replace(instance, work={"op": counted}, basis="counted")
+
+    def _counted(self, node: Node, instance: KernelInstance) -> float | None:
+        """What a member takes by the count of its body's operations; None where they cannot be counted."""
+        return None

@@ -19,12 +19,8 @@ from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.instance import Interval, KernelInstance
 from onedispatch.operators.plugin.instance_checks import (
     check_index_space,
-    check_instance,
-    checked_outputs,
     declared_shapes,
     index_space_of,
-    with_basis,
-    work_of,
 )
 from onedispatch.operators.plugin.node import Made, Node, as_intervals
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
@@ -80,10 +76,7 @@ class PythonKernel(PluginKernel):
         answer = self._ask("infer", node)
         if self.method("infer") is None:
             answer = declared_shapes(self.kernel, node)
-        made = checked_outputs(self.kernel, node, answer)
-        node.tell_outputs(made)
-        node.check_outputs_alike()
-        return made
+        return self._made(node, answer)
 
     def instantiate(self, node: Node) -> KernelInstance:
         verdict = self._ask("verify", node)
@@ -103,30 +96,14 @@ class PythonKernel(PluginKernel):
         told = self._ask("work", node)
         if isinstance(told, Mapping):
             node.work(**told)
-        values = self._scalars(node)
+        self._tell_scalars(node)
+        node.checked_scalars()  # what is missing is said before what is too much
         node.check_attributes()
-        instance = KernelInstance(
-            {name: (made.dtype, made.shape) for name, made in outputs.items()},
-            sizes,
-            access,
-            values,
-            dict(node.arrays),
-            dict(node.scratch_bytes),
-            dict(node.pads),
-            dict(node.fills),
-            work_of(self.kernel, node),
-            node.preferred_split,
-            dict(self.kernel.in_place),
-        )
-        if instance.is_empty:
-            return instance
-        check_instance(self.kernel, node, instance)
-        return with_basis(instance, self._counted(node, instance))
+        return self._bound(node, outputs, access, self.kernel.in_place)
 
     def _counted(self, node: Node, instance: KernelInstance) -> float | None:
-        """What a member takes by the count of its body's operations; None where they cannot be counted."""
         own = self.method("body")
-        if instance.work or own is None:
+        if own is None:
             return None
         given = {one.name: node.given(one.name) for one in self.kernel.inputs}
         arrays = {name: np.zeros(x.shape, x.dtype) for name, x in given.items() if x is not None}
@@ -154,7 +131,7 @@ class PythonKernel(PluginKernel):
             found[name] = as_intervals(intervals)
         return found
 
-    def _scalars(self, node: Node) -> dict[str, float]:
+    def _tell_scalars(self, node: Node) -> None:
         answer = self._ask("scalars", node) or {}
         if not isinstance(answer, Mapping):
             accepted = "numbers by scalar: {'a': 1.0}"
@@ -165,7 +142,6 @@ class PythonKernel(PluginKernel):
             raise node.refuse("scalar_argument", "scalars", ", ".join(unknown), ", ".join(known) or "none")
         for name, value in answer.items():
             node.scalars[name] = node.checked_scalar(known[name], value, "method scalars")
-        return node.checked_scalars()
 
 
 def origin_of(target: Any) -> str:

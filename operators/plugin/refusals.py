@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How kernels from outside, and the nodes that they run, are refused: one way for all of this folder."""
+"""How custom kernels, and the nodes that they compute, are refused: one way for all of the package."""
 
 from __future__ import annotations
 
-from onedispatch.operators.declarations.statuses import STATUSES, error_class
+from onedispatch.operators.declarations.statuses import CODES, error_class
 from onedispatch.transactions.base.errors import KernelError
-
-_CODES = {status.name: status.code for status in STATUSES}
 
 
 def refusal(
@@ -16,5 +14,11 @@ def refusal(
 
     ``node`` names the node of the model, where it is about one.
     """
-    code = _CODES[status]
+    code = CODES[status]
     return error_class(code)(where, str(given), accepted, remedy, status=code, node=node)
+
+
+def relocated(error: KernelError, where: str, node: str = "") -> KernelError:
+    """The same error, which happened at ``where``."""
+    cls = error_class(error.status)
+    return cls(where, error.given, error.accepted, error.remedy, status=error.status, node=node)

@@ -148,7 +148,7 @@ def _priced(nest: Nest, name: str, function: str) -> tuple[object, ...]:
     return other.priced
 
 
-# Kernels from outside that problems were made of: they are no part of those that the package declares.
+# Custom kernels that problems were made of: they are no part of those that the package declares.
 _MEMBER_KERNELS: dict[tuple[str, int], Kernel] = {}
 
 
