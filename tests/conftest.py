@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,3 +119,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             f"\nimported from the source folders, not as onedispatch.*: {', '.join(copies)}; "
             "write `from onedispatch.<folder> import ...`\n"
         )
+
+
+@pytest.fixture
+def no_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No plug-in is loaded before and after the test, and none is searched for."""
+    for variable in ("ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"):
+        monkeypatch.delenv(variable, raising=False)
+    import onedispatch as od
+    from onedispatch.operators.plugin import catalog
+
+    od.plugins.reset()
+    yield
+    od.plugins.reset()
+    assert catalog.kernels() == [] == catalog.mappings()

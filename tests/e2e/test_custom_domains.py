@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,13 @@ from typer.testing import CliRunner
 import onedispatch as od
 from onedispatch.dispatch.cli import app
 from onedispatch.operators.plugin import catalog
+from tests.plugins import model, node_model, value
 
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    yield
-    od.plugins.reset()
-    catalog.forget()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def scale_add(name: str = "acme::scale_add", **more: Any) -> None:
@@ -90,19 +86,13 @@ def table_lookup(**more: Any) -> None:
     od.maps("Lookup", domain="acme")(Lookup)
 
 
-def info(name: str, shape: Any, kind: int = TensorProto.FLOAT) -> Any:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
 def chain(shape: Any = (5, 7)) -> ModelProto:
     nodes = [
         helper.make_node("ScaleAdd", ["x", "y"], ["z"], domain="acme", name="first", a=2.0),
         helper.make_node("Relu", ["z"], ["r"], name="relu"),
         helper.make_node("ScaleAdd", ["r", "x"], ["w"], domain="acme", name="last", a=-0.5),
     ]
-    graph = helper.make_graph(nodes, "chain", [info("x", shape), info("y", shape)], [info("w", shape)])
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+    return model(nodes, [value("x", shape), value("y", shape)], [value("w", shape)])
 
 
 def feed(*shape: int) -> dict[str, Array]:
@@ -129,7 +119,7 @@ def test_a_chain_is_one_dispatch() -> None:
 
 
 def test_values_beside_the_host(tmp_path: Path) -> None:
-    """The host infers no kernel from outside: what they make has the type that they say."""
+    """The host infers no custom kernel: what they make has the type that they say."""
     scale_add()
     path = tmp_path / "m.onnx"
     onnx.save(chain(), path)
@@ -170,9 +160,8 @@ def test_the_host_gives_the_bits_of_the_array() -> None:
 
 def test_tables_scratch_pads_and_fills_on_the_host() -> None:
     node = helper.make_node("Lookup", ["x"], ["z", "sums"], domain="acme", name="n0", bias=3)
-    outputs = [info("z", None, TensorProto.BFLOAT16), info("sums", None)]
-    graph = helper.make_graph([node], "g", [info("x", [6, 5], TensorProto.INT8)], outputs)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("acme", 1)], ir_version=8)
+    outputs = [value("z", None, TensorProto.BFLOAT16), value("sums", None)]
+    proto = model([node], [value("x", [6, 5], TensorProto.INT8)], outputs)
     x = np.random.default_rng(1).integers(0, 100, (6, 5)).astype(np.int8)
     array, host = both_places(table_lookup, proto, {"x": x})
     padded = np.pad(x.astype(np.int64), ((1, 1), (0, 0)), constant_values=1) + 3
@@ -192,14 +181,7 @@ def test_a_body_that_raises_on_the_host_is_an_error_with_its_cause() -> None:
             raise ZeroDivisionError("by design")
 
     od.maps("ScaleAdd", domain="acme")(Broken)
-    graph = helper.make_graph(
-        [helper.make_node("ScaleAdd", ["x"], ["z"], domain="acme", name="n0")],
-        "g",
-        [info("x", [3])],
-        [info("z", [3])],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("acme", 1)], ir_version=8)
-    session = od.InferenceSession(proto)
+    session = od.InferenceSession(node_model("ScaleAdd", [3]))
     for _ in range(2):  # the session goes on
         with pytest.raises(
             od.KernelRuntimeFailureError, match=r"acme::broken@1.*ZeroDivisionError: by design"
@@ -223,10 +205,8 @@ def test_what_is_too_large_for_a_core_runs_on_the_host() -> None:
 
     od.maps("ScaleAdd", domain="acme")(SumAll)
     node = helper.make_node("ScaleAdd", ["x", "y"], ["z"], domain="acme", name="n0", a=1.0)
-    imports = [helper.make_opsetid("acme", 1)]
     for rows, place in ((4, "npu"), (4096, "cpu")):
-        graph = helper.make_graph([node], "g", [info("x", [rows, 16]), info("y", [8])], [info("z", [8])])
-        proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
+        proto = model([node], [value("x", [rows, 16]), value("y", [8])], [value("z", [8])])
         session = od.InferenceSession(proto)
         x, y = np.ones((rows, 16), np.float32), np.arange(8, dtype=np.float32)
         np.testing.assert_array_equal(session.run(None, {"x": x, "y": y})[0], 16 * rows + y)
@@ -240,13 +220,9 @@ def test_what_is_too_large_for_a_core_runs_on_the_host() -> None:
 def test_casts_on_the_array() -> None:
     scale_add()
     shape = (4, 6)
-    nodes = [helper.make_node("ScaleAdd", ["x", "y"], ["z"], domain="acme", name="n0", a=2.0)]
-    kind = TensorProto.BFLOAT16
-    graph = helper.make_graph(
-        nodes, "g", [info("x", shape, kind), info("y", shape, kind)], [info("z", None, kind)]
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    node = helper.make_node("ScaleAdd", ["x", "y"], ["z"], domain="acme", name="n0", a=2.0)
+    inputs = [value(name, shape, BFLOAT16) for name in "xy"]
+    proto = model([node], inputs, [value("z", None, BFLOAT16)])
     with pytest.raises(od.KernelDtypeError, match="given bf16; accepted: f32"):
         od.compile(proto)
     session = od.InferenceSession(proto, cast_policy="f32")
@@ -351,12 +327,10 @@ def test_inspect_shows_kernels_and_what_they_declare(plugin: Path, tmp_path: Pat
 
 
 def test_the_cast_policy_of_the_command_line(plugin: Path, tmp_path: Path) -> None:
-    kind = TensorProto.FLOAT16
-    nodes = [helper.make_node("ScaleAdd", ["x", "x"], ["z"], domain="acme", name="n0", a=2.0)]
-    graph = helper.make_graph(nodes, "g", [info("x", [4], kind)], [info("z", [4], kind)])
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    node = helper.make_node("ScaleAdd", ["x", "x"], ["z"], domain="acme", name="n0", a=2.0)
+    ends = [[value(name, [4], np.float16)] for name in "xz"]
     path = tmp_path / "half.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString())
+    path.write_bytes(model([node], *ends).SerializeToString())
     refused = onedispatch("run", str(path), "--plugin", str(plugin), "--random")
     assert refused.returncode != 0 and "cast_policy" in refused.stderr
     done = onedispatch(

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from typer.testing import CliRunner
 import onedispatch as od
 from onedispatch.dispatch.cli import app, output
 from onedispatch.dispatch.plugins import skeleton
+from tests.plugins import node_model
 
 PATH, CONFLICT = "ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"
 LANGUAGES = ("python", "cpp")
@@ -28,15 +28,13 @@ FILES = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
+
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.delenv(PATH, raising=False)
-    monkeypatch.delenv(CONFLICT, raising=False)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(output.console, "_width", 400)  # no name of a file is wrapped
     monkeypatch.chdir(tmp_path)
-    od.plugins.reset()
-    yield
-    od.plugins.reset()
 
 
 def invoke(*arguments: object) -> str:
@@ -61,12 +59,8 @@ def plugin() -> Path:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model of one node ScaleAdd of domain acme."""
-    x, y, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xyz")
-    node = helper.make_node("ScaleAdd", ["x", "y"], ["z"], name="both", domain="acme", a=2.0)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    graph = helper.make_graph([node], "g", [x, y], [z])
     path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    onnx.save(node_model("ScaleAdd", [4, 8], inputs="x y", name="both", a=2.0), path)
     return path
 
 

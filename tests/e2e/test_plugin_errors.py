@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,26 +15,21 @@ import onedispatch as od
 from onedispatch.operators.interface.operator import Lowering, NodeSpec
 from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.plugin import catalog
+from tests import plugins
+from tests.plugins import value
 
 DOMAIN = "mistaken"
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    for row in [one for one in catalog.registry.all_mappings() if one.domain == DOMAIN]:
-        catalog.withdraw_mapping(row.domain, row.op_type)
-    for kernel in [one for one in catalog.kernels() if one.kernel.name.startswith(f"{DOMAIN}::")]:
-        catalog.withdraw_kernel(kernel.kernel.name)
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def model(op_type: str, dtype: Any = np.float32, **attributes: Any) -> onnx.ModelProto:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    x, y = (helper.make_tensor_value_info(name, kind, [4, 8]) for name in "xy")
-    node = helper.make_node(op_type, ["x"], ["t"], "n", domain=DOMAIN, **attributes)
-    graph = helper.make_graph([node, helper.make_node("Identity", ["t"], ["y"], "end")], "g", [x], [y])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    nodes = [
+        helper.make_node(op_type, ["x"], ["t"], "n", domain=DOMAIN, **attributes),
+        helper.make_node("Identity", ["t"], ["y"], "end"),
+    ]
+    return plugins.model(nodes, [value("x", [4, 8], dtype)], [value("y", [4, 8], dtype)])
 
 
 X = np.ones((4, 8), np.float32)

@@ -5,30 +5,24 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
 import onedispatch as od
 from onedispatch.dispatch.plugins import skeleton
 from onedispatch.operators.codegen.genheader import specs_header
 from onedispatch.operators.plugin import catalog
 from tests.ops.test_kernel_library import BLEND, blend_as
+from tests.plugins import node_model
 
 PATH, CONFLICT = "ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(PATH, raising=False)
-    monkeypatch.delenv(CONFLICT, raising=False)
-    od.plugins.reset()
-    yield
-    od.plugins.reset()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def model() -> ModelProto:
     """z = ScaleAdd(x, y) with a = 3"""
-    x, y, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [5, 9]) for name in "xyz")
-    node = helper.make_node("ScaleAdd", ["x", "y"], ["z"], domain="acme", a=3.0)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    return helper.make_model(helper.make_graph([node], "g", [x, y], [z]), opset_imports=opsets, ir_version=8)
+    return node_model("ScaleAdd", [5, 9], inputs="x y", a=3.0)
 
 
 def check_run(session: od.InferenceSession) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, helper
 
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.registry import OpMapping
@@ -19,6 +18,7 @@ from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.plugin.operands import In, Out
 from onedispatch.transactions import Device
+from tests.plugins import model, value
 
 Array = np.ndarray[Any, Any]
 ORIGIN = "tests of custom domains"
@@ -65,25 +65,8 @@ def scaled(node: Node, x: Array, y: Array) -> Array:
 Bring = Callable[..., Kernel]
 
 
-def value(name: str, shape: Sequence[int | str] | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
 def acme(inputs: str, outputs: str, op_type: str = "ScaleAdd", **attributes: Any) -> NodeProto:
     return helper.make_node(op_type, inputs.split(), outputs.split(), domain="acme", **attributes)
-
-
-def model(
-    nodes: Sequence[NodeProto],
-    inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto],
-    imports: Sequence[tuple[str, int]] = (("", 17), ("acme", 1)),
-    **more: Any,
-) -> ModelProto:
-    graph = helper.make_graph(nodes, "g", inputs, outputs, **more)
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid(*one) for one in imports], ir_version=8
-    )
 
 
 def chain(shape: Sequence[int | str] = (3, 5), declared: Sequence[int | str] | None = None) -> ModelProto:

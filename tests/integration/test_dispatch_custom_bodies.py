@@ -12,7 +12,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 import onedispatch as od
 from onedispatch.operators.plugin.node import Node
-from tests.integration.custom import Array, Bring, acme, feed, model, value
+from tests.integration.custom import Array, Bring, acme, feed
+from tests.plugins import model, value
 
 # -- functions and bodies -------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ def scanning(nodes: Sequence[NodeProto], rounds: bool, stop: float | None) -> Mo
 
 @pytest.mark.parametrize(("rounds", "stop"), [(3, None), (5, 40.0), (None, 40.0), (1, 40.0)])
 def test_loops_give_what_onnxruntime_gives(rounds: int | None, stop: float | None, bring: Bring) -> None:
-    """The same loop twice: its body with a kernel from outside, and with ONNX's operators."""
+    """The same loop twice: its body with a custom kernel, and with ONNX's operators."""
     bring()
     plain = [helper.make_node("Mul", ["v", "two"], ["w"]), helper.make_node("Add", ["w", "y"], ["v2"])]
     given = {"x": np.float32([1, 2, 3]), "y": np.float32([1, 0, -1])}

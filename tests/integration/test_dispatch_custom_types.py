@@ -14,7 +14,8 @@ from onnx import ModelProto, TensorProto, helper
 import onedispatch as od
 from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.plugin.operands import In
-from tests.integration.custom import Array, Bring, acme, model, value
+from tests.integration.custom import Array, Bring, acme
+from tests.plugins import model, value
 
 # -- element types --------------------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.transactions import find_device
-from tests.integration.custom import Bring, acme, value
-from tests.integration.custom import model as custom_model
+from tests.integration.custom import Bring, acme
+from tests.plugins import model as custom_model
+from tests.plugins import value
 
 Array = np.ndarray[Any, Any]
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)

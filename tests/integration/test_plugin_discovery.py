@@ -41,15 +41,7 @@ for name in NAMES.split():
 """
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing loaded, before and after; of installed packages only those that a test adds."""
-    monkeypatch.delenv(PATH, raising=False)
-    monkeypatch.delenv(CONFLICT, raising=False)
-    od.plugins.reset()
-    yield
-    od.plugins.reset()
-    assert catalog.kernels() == []
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def write(file: Path, names: str = "acme::f@1", extra: str = "") -> Path:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +22,7 @@ PATH = "ONEDISPATCH_PLUGIN_PATH"
 STRANGE = Linked(0x12345678, 1, 512, "acme::f@1")
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(PATH, raising=False)
-    od.plugins.reset()
-    yield
-    od.plugins.reset()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def with_image(image: Image) -> od.CompiledModel:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels from outside with any instance: on the simulated array, and member by member in NumPy.
+"""Custom kernels with any instance: on the simulated array, and member by member in NumPy.
 
 What a member computes depends on every element that it may touch, on where that lies in its interval, and on
 the coordinate that it writes; so an element from a wrong place, a pad in the wrong spot or a member that ran

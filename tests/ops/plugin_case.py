@@ -14,6 +14,7 @@ from onnx import ModelProto, helper
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.plugin.plugin import plugin_of
 from tests.ops.case import Array
+from tests.plugins import model, value
 
 DOMAIN = "corpus"
 
@@ -61,10 +62,5 @@ class Case:
         names = [f"x{i}" for i in range(len(arrays))]
         made = [f"z{i}" for i in range(outputs)]
         node = helper.make_node(self.op, names, made, name="node", domain=DOMAIN, **self.attributes)
-        inputs = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for name, a in zip(names, arrays, strict=True)
-        ]
-        graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info(n) for n in made])
-        opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        inputs = [value(name, a.shape, a.dtype) for name, a in zip(names, arrays, strict=True)]
+        return model([node], inputs, [helper.make_empty_tensor_value_info(n) for n in made])

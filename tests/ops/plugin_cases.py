@@ -18,6 +18,7 @@ from onnx import ModelProto, helper
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.plugin.catalog import camel_case
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from tests.plugins import model, value
 
 Array = np.ndarray[Any, Any]
 Shapes = Sequence[tuple[tuple[int, ...], ...]]
@@ -64,13 +65,11 @@ class Case:
 
     def model(self) -> ModelProto:
         """One node, whose output shapes the kernel has to infer."""
-        described = [info(name, array, array.shape) for name, array in self.inputs.items()]
-        outputs = [info(f"out{i}", array, None) for i, array in enumerate(self.expected)]
+        described = [value(name, array.shape, array.dtype) for name, array in self.inputs.items()]
+        outputs = [value(f"out{i}", None, array.dtype) for i, array in enumerate(self.expected)]
         names = [one.name for one in outputs]
         node = helper.make_node(self.op_type, list(self.inputs), names, domain=self.domain, **self.attributes)
-        graph = helper.make_graph([node], "case", described, outputs)
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid(self.domain, 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        return model([node], described, outputs)
 
     def insist(self, answers: Sequence[Array]) -> None:
         """The answers are those expected."""
@@ -83,10 +82,6 @@ class Case:
                 )
             else:
                 np.testing.assert_array_equal(got, wanted, err_msg=self.name)
-
-
-def info(name: str, array: Array, shape: tuple[int, ...] | None) -> Any:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shape)
 
 
 def cases(kernel: CustomKernel) -> Iterator[Case]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from typer.testing import CliRunner
 
 import onedispatch as od
@@ -20,6 +20,7 @@ from onedispatch.dispatch.cli.kernel import app
 from onedispatch.operators.plugin.boxes import MemberBox, partitions, singles
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import failed
+from tests import plugins
 
 FILE = Path(__file__).parent / "kernels" / "mistaken.py"
 OPTIONS = Options(seconds=1.0)
@@ -158,12 +159,9 @@ def test_a_child_that_says_nothing_is_ended() -> None:
 
 def model(op_type: str, shape: tuple[int, ...] = (4, 9)) -> onnx.ModelProto:
     """Relu, then a node of the domain "wrong"."""
-    x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xz")
     relu = helper.make_node("Relu", ["x"], ["r"], name="relu")
     node = helper.make_node(op_type, ["r"], ["z"], name="custom", domain="wrong")
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("wrong", 1)]
-    graph = helper.make_graph([relu, node], "g", [x], [z])
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return plugins.model([relu, node], [plugins.value("x", shape)], [plugins.value("z", shape)])
 
 
 def test_a_session_checks_the_nodes_of_its_model(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import pytest
 from onnx import helper as h
 
 import onedispatch as od
-from onedispatch.dispatch.plugins import engine
 from onedispatch.operators.plugin import catalog
 from onedispatch.transactions import find_device
+from tests.plugins import node_model
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -24,11 +24,7 @@ X = np.ones((64, 256), np.float32)
 DEVICE = find_device("npu2")
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    engine.unregister_kernels()
-    catalog.forget()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def report_of(body: Callable[[Any], None], **declared: Any) -> Any:
@@ -37,10 +33,7 @@ def report_of(body: Callable[[Any], None], **declared: Any) -> Any:
     od.maps("Op", domain="test")(
         od.kernel("test::op", inputs="x y", outputs="z", **declared)(type("Op", (), methods))
     )
-    x, y, z = (h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, X.shape) for name in "xyz")
-    graph = h.make_graph([h.make_node("Op", ["x", "y"], ["z"], domain="test")], "g", [x, y], [z])
-    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20), h.make_opsetid("test", 1)])
-    session = od.InferenceSession(model, fallback="error")
+    session = od.InferenceSession(node_model("Op", X.shape, "test", inputs="x y"), fallback="error")
     session.run(None, {"x": X, "y": X})
     return session.last_run
 

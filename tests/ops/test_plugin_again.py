@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
 import onedispatch as od
+from tests.plugins import node_model
 
 X = np.ones((4, 5), np.float32)
 
@@ -28,11 +29,7 @@ def declare(factor: int) -> None:
 
 
 def model(rows: str | int) -> ModelProto:
-    node = helper.make_node("Scaled", ["x"], ["z"], domain="again")
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 5]) for name in "xz"]
-    graph = helper.make_graph([node], "g", values[:1], values[1:])
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid("again", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return node_model("Scaled", [rows, 5], "again")
 
 
 def value(session: od.InferenceSession) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a kernel from outside costs: one formula for search and simulator, of counted work."""
+"""What a call of a custom kernel costs: one formula for search and simulator, of counted work."""
 
 from __future__ import annotations
 

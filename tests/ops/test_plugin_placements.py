@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels from outside with any index space and access: the array computes what members alone compute."""
+"""Custom kernels with any index space and access: the array computes what members alone compute."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, helper
 from typer.testing import CliRunner
 
 import onedispatch as od
@@ -24,6 +24,7 @@ from onedispatch.dispatch.plugins import engine
 from onedispatch.operators.codegen.kernel_text import formulas
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.plugin import catalog
+from tests import plugins
 from tests.devices import device_file
 from tests.ops.libraries import built
 
@@ -132,10 +133,7 @@ def model(*ops: str, shape: tuple[int, ...] = SHAPE, **attributes: Any) -> Model
         for i, op in enumerate(ops)
         for given in [{} if op in ("Formats", "Elsewhere") else attributes]
     ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in (names[0], names[-1])]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("say", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return plugins.model(nodes, [plugins.value(names[0], shape)], [plugins.value(names[-1], shape)])
 
 
 def kernel_named(name: str) -> Kernel:

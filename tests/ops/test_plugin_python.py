@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels from outside written in Python, from the decorated class to the results of a session."""
+"""Custom kernels written in Python, from the decorated class to the results of a session."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -12,29 +11,18 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import onedispatch as od
 from onedispatch.operators.plugin import catalog
+from tests import plugins
+from tests.plugins import value
 
 Array = np.ndarray[Any, Any]
-TYPES = {
-    "float32": TensorProto.FLOAT,
-    "int8": TensorProto.INT8,
-    "uint8": TensorProto.UINT8,
-    "int32": TensorProto.INT32,
-    "bfloat16": TensorProto.BFLOAT16,
-    "float16": TensorProto.FLOAT16,
-    "float64": TensorProto.DOUBLE,
-    "bool": TensorProto.BOOL,
-}
 RNG = np.random.default_rng(9)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    yield
-    catalog.forget()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def model(
@@ -44,13 +32,11 @@ def model(
 
     def told(name: str, said: Any) -> onnx.ValueInfoProto:
         dtype, shape = said if isinstance(said, tuple) else (said, None)
-        return helper.make_tensor_value_info(name, TYPES[np.dtype(dtype).name], shape)
+        return value(name, shape, dtype)
 
-    given = [told(name, (a.dtype, a.shape)) for name, a in inputs.items() if name]
+    given = [value(name, a.shape, a.dtype) for name, a in inputs.items() if name]
     node = helper.make_node(op, list(inputs), list(outputs), domain=domain, **attributes)
-    graph = helper.make_graph([node], "one", given, [told(*one) for one in outputs.items()])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
-    return helper.make_model(graph, opset_imports=opsets if domain else opsets[:1])
+    return plugins.model([node], given, [told(*one) for one in outputs.items()])
 
 
 def run(

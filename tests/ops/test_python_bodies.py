@@ -9,26 +9,16 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper as h
 
 import onedispatch as od
-from onedispatch.dispatch.plugins import engine
-from onedispatch.operators.plugin import catalog
+from tests.plugins import node_model
 
 Array = np.ndarray[Any, Any]
 X = np.random.default_rng(3).standard_normal((24, 130)).astype(np.float32)
-
-
-def model(op: str, shape: tuple[int, ...] = X.shape) -> onnx.ModelProto:
-    x, z = (h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xz")
-    graph = h.make_graph([h.make_node(op, ["x"], ["z"], domain="test", a=1.5)], "g", [x], [z])
-    return h.make_model(graph, opset_imports=[h.make_opsetid("", 20), h.make_opsetid("test", 1)])
 
 
 def brought(op: str, body: Any, **declared: Any) -> None:
@@ -40,14 +30,11 @@ def brought(op: str, body: Any, **declared: Any) -> None:
 
 
 def session(op: str, **options: Any) -> od.InferenceSession:
-    return od.InferenceSession(model(op), fallback="error", **options)
+    model = node_model(op, X.shape, "test", a=1.5)
+    return od.InferenceSession(model, fallback="error", **options)
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    engine.unregister_kernels()
-    catalog.forget()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def ran(one: od.InferenceSession) -> Array:

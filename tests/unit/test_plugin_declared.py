@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels from outside may say of themselves, and what is said where they may not."""
+"""What custom kernels may say of themselves, and what is said where they may not."""
 
 from __future__ import annotations
 

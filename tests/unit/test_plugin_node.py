@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What methods of a kernel from outside are handed, and nodes that do not agree with its declaration."""
+"""What methods of a custom kernel are handed, and nodes that do not agree with its declaration."""
 
 from __future__ import annotations
 

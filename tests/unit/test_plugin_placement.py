@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of kernels from outside: what their methods may answer, races and gaps among it."""
+"""Instances of custom kernels: what their methods may answer, races and gaps among it."""
 
 from __future__ import annotations
 

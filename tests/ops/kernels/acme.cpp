@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library of kernels from outside, as its author writes one.
+// A library of custom kernels, as its author writes one.
 #include <stdexcept>
 
 #include "onedispatch/plugin_cpp.h"

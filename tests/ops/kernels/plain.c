@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library of kernels from outside in plain C: z = a*x + y, and z = table[x] with a table of the node's own. */
+/* A library of custom kernels in plain C: z = a*x + y, and z = table[x] with a table of the node's own. */
 #include <stdlib.h>
 #include <string.h>
 
