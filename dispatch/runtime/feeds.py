@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Value
+from onedispatch.dispatch.frontend.input_shapes import check_shape
 from onedispatch.transactions.base.errors import InputError
 
 
@@ -43,3 +45,31 @@ def as_value(where: str, kind: str, given: Any) -> Any:
         return [as_value(f"{where}, element {i}", inner, element) for i, element in enumerate(given)]
     value = Value(where, kind)
     return given if value.dtype is None else as_array(where, value, given)
+
+
+def checked_feed(
+    inputs: Mapping[str, Value], feed: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Returns the inputs as contiguous arrays, and the shapes of those that are tensors.
+
+    Raises ``InputError`` for a wrong, missing or unknown name, and for a dtype or shape that does not fit.
+    """
+    if not isinstance(feed, Mapping):
+        raise InputError("input_feed", f"a {type(feed).__name__}", "a dict of input name to array")
+    wrong = [name for name in feed if name not in inputs]
+    missing = [
+        name for name, value in inputs.items() if name not in feed and not value.type.startswith("optional")
+    ]
+    if wrong or missing:
+        given = [f"unknown {name!r}" for name in wrong] + [f"no {name!r}" for name in missing]
+        raise InputError("input_feed", ", ".join(given), f"inputs {list(inputs)}")
+    arrays: dict[str, Any] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, value in inputs.items():
+        if value.dtype is None:
+            arrays[name] = as_value(f"input {name!r}", value.type, feed.get(name))
+            continue
+        array = as_array(f"input {name!r}", value, feed[name])
+        shapes[name] = check_shape(value, array.shape)
+        arrays[name] = array
+    return arrays, shapes

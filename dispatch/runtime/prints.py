@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core as native
 from onedispatch.dispatch.compiler.executable import DeviceStep
+from onedispatch.dispatch.host.printed import collecting
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
@@ -103,3 +105,29 @@ def ring_bytes(sink: object, print_bytes: object) -> int:
     limit = native.MOST_PRINT_BYTES
     given = PRINT_BYTES if print_bytes is None else arguments.integer("print_bytes", print_bytes, 1, limit)
     return 0 if sink is None else given
+
+
+@dataclass
+class PrintObserver:
+    """Keeps what kernels print in a run, and hands it out step by step; ``ring`` is in bytes."""
+
+    sink: Sink
+    ring: int
+    lines: list[Print] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Before a run."""
+        self.lines = []
+
+    @contextmanager
+    def of_step(self, runner: object) -> Iterator[list[Print]]:
+        """Observes one step; the list is filled when it ends, as far as it came where it fails."""
+        printed: list[Print] = []
+        with collecting(self.ring) as on_host:
+            try:
+                yield printed
+            finally:  # what was printed before a failure tells why
+                printed += getattr(runner, "prints", ())
+                printed += [line for node, ring in on_host.rows for line in lines_of(node, "host", ring)]
+                self.lines += printed
+                hand_out(printed, self.sink)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.runtime.prints import Print
-from onedispatch.dispatch.runtime.trace import Trace
+from onedispatch.dispatch.runtime.trace import Trace, joined
 from onedispatch.transactions.base.text import counted
 
 
@@ -162,3 +163,41 @@ def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int)
         right = "  ".join(f"{cell:>{width}}" for cell, width in zip(row[2:4], widths[2:], strict=True))
         lines.append(f"{left}  {right}  {row[4]}".rstrip())
     return lines
+
+
+def summed(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
+    """Returns the steps of a run as one report, which counts their dispatches through."""
+    reports = [report() for report in made]
+    ops: list[OpReport] = []
+    reloads: list[ReloadReport] = []
+    dispatches = 0
+    for report in reports:
+        reloads += [
+            replace(one, before=one.before + len(ops), dispatch=one.dispatch + dispatches)
+            for one in report.reloads
+        ]
+        ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
+        dispatches += report.dispatches
+
+    def total(of: Callable[[RunReport], int]) -> int:
+        return sum(of(report) for report in reports)
+
+    return RunReport(
+        dispatches,
+        total(lambda r: r.cycles),
+        sum(r.seconds for r in reports),
+        ops,
+        total(lambda r: r.ddr_bytes_read),
+        total(lambda r: r.ddr_bytes_written),
+        sum(r.host_seconds for r in reports),
+        wall,
+        sum(r.launch_seconds for r in reports),
+        total(lambda r: r.ddr_burst_bytes),
+        reloads,
+        max((r.program_bytes for r in reports), default=0),
+        tuple(line for report in reports for line in report.prints),
+        joined(
+            zip(accumulate((r.cycles for r in reports), initial=0), (r.trace for r in reports), strict=False)
+        ),
+        (*work, *(one for report in reports for one in report.host_work)),
+    )

@@ -8,11 +8,9 @@ import os
 import sys
 import time
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.artifact.loading import opened
@@ -21,18 +19,16 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.arguments import refuse_unknown
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork
-from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
+from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
 from onedispatch.dispatch.driver.requested import RequestedOptions
-from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
-from onedispatch.dispatch.frontend.input_shapes import check_shape
-from onedispatch.dispatch.host.printed import collecting
+from onedispatch.dispatch.frontend.graph import Dimension, Value
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.dispatch.runtime.feeds import as_array, as_value
+from onedispatch.dispatch.runtime.feeds import checked_feed
 from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
-from onedispatch.dispatch.runtime.prints import Print, hand_out, lines_of
-from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
-from onedispatch.dispatch.runtime.trace import joined
+from onedispatch.dispatch.runtime.prints import Print, PrintObserver
+from onedispatch.dispatch.runtime.report import RunReport, summed
+from onedispatch.dispatch.runtime.runners import Runners
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError, InputError
@@ -42,9 +38,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from onedispatch.dispatch.check.child import CheckReport
+    from onedispatch.dispatch.check.observer import AccessCheck
     from onedispatch.dispatch.frontend.importer import ModelLike
-    from onedispatch.dispatch.host.regions import HostRegion
-    from onedispatch.dispatch.runtime.device import DeviceSession, LoadedStep
+    from onedispatch.dispatch.runtime.runners import Runner
     from onedispatch.operators.plugin.check import Options
     from onedispatch.operators.plugin.findings import Finding
 
@@ -60,14 +56,6 @@ class NodeArg:
     @classmethod
     def of(cls, value: Value) -> NodeArg:
         return cls(value.name, value.type, list(value.shape or ()))
-
-
-class _Loaded:
-    """An executable with one runner per step, None for those that have not been asked for yet."""
-
-    def __init__(self, executable: Executable) -> None:
-        self.executable = executable
-        self.runners: list[LoadedStep | HostRegion | None] = [None] * len(executable.steps)
 
 
 class InferenceSession:
@@ -130,15 +118,13 @@ class InferenceSession:
         choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums")}
         cache_size = rest.pop("cache_size", CACHE_SIZE)
         self._options = RunOptions.checked(**rest)
-        self._findings: tuple[Finding, ...] = ()
-        self._graph: Graph | None = None  # what is checked
+        self._check: AccessCheck | None = None
+        self._prints = PrintObserver(self._options.print, self._options.print_bytes)
         discovery.use(plugins)
         requested = RequestedOptions(device, precision, fallback, **choices)
         self._executables = ExecutableCache(self._compiled(model, requested, shapes, cache_size))
-        self._printed: list[Print] = []
         self._lock = ForkLock()
-        self._device: DeviceSession | None = None
-        self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
+        self._runners = Runners(self.model.target, self._options, self.model.cache_size)
         self._last_run: Callable[[], RunReport] | None = None
         self._inputs = {v.name: v for v in self.model.inputs}
         self._outputs = {v.name: index for index, v in enumerate(self.model.outputs)}
@@ -164,11 +150,18 @@ class InferenceSession:
 
         with host.kernel_limit(self._options.kernel_seconds):
             if self._options.check is not None:
-                from onedispatch.dispatch.driver.compile_model import imported
-
-                self._graph = loaded.source if loaded is not None else imported(model)  # type: ignore[arg-type]
-                self._check_compile(compiled)
+                self._check = self._access_check(loaded, model)
+                self._check.before_compile(compiled)
             return compiled()
+
+    def _access_check(self, loaded: CompiledModel | None, model: ModelLike | CompiledModel) -> AccessCheck:
+        from onedispatch.dispatch.check.observer import AccessCheck
+        from onedispatch.dispatch.driver.compile_model import imported
+        from onedispatch.operators.plugin.check import Options
+
+        options = Options(seconds=self._options.kernel_seconds, limit=self._options.check_seconds)
+        graph = loaded.source if loaded is not None else imported(model)  # type: ignore[arg-type]
+        return AccessCheck(graph, self._values, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model and the options; the new session has run nothing yet."""
@@ -213,7 +206,7 @@ class InferenceSession:
         engines: dict[str, str] = {}
         if any(isinstance(step, HostStep) for step in executable.steps):
             with self._lock.guard:
-                for runner in self._runners(self._load(key, executable), HostStep):
+                for runner in self._runners.of(key, executable, HostStep):
                     engines |= getattr(runner, "engines", {})
         return [
             replace(row, reason=f"{row.reason}; {engines[row.node]}", engine=engines[row.node])
@@ -231,12 +224,12 @@ class InferenceSession:
     @property
     def prints(self) -> list[Print]:
         """What kernels printed in the latest run, as far as it came where it failed."""
-        return list(self._printed)
+        return list(self._prints.lines)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What ``check="access"`` found in the latest run, warnings too."""
-        return self._findings
+        return () if self._check is None else self._check.findings
 
     # -- running ---------------------------------------------------------------------------
 
@@ -260,19 +253,19 @@ class InferenceSession:
         core.require_no_kernel_runs("InferenceSession.run")
         start = time.perf_counter()
         indices = self._wanted(output_names)
-        feed, shapes = self._checked(input_feed)
-        if self._options.check is not None:
-            self._check_nodes(feed)
+        feed, shapes = checked_feed(self._inputs, input_feed)
+        if self._check is not None:
+            self._check.before_run(self.model, feed)
         with self._lock.guard:
             self._take_turn()
             with host.kernel_limit(self._options.kernel_seconds):
                 key, executable, work = self._executables.executable(shapes, feed)
-            loaded = self._load(key, executable)
+            runners = list(self._runners.of(key, executable))
             values: dict[str, Any] = {**feed, **executable.constants}
-            self._printed = []
-            reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
+            self._prints.clear()
+            reports = [self._step(runner, values) for runner in runners]
             # Made when it is asked for: few ask.
-            self._last_run = cache(partial(_summary, reports, work, time.perf_counter() - start))
+            self._last_run = cache(partial(summed, reports, work, time.perf_counter() - start))
             return [values[executable.sources[index]] for index in indices]
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
@@ -280,25 +273,10 @@ class InferenceSession:
 
         Raises ``InputError`` for sessions without ``check="access"``.
         """
-        from onedispatch.dispatch.check.model import check_run
+        from onedispatch.dispatch.check.observer import AccessCheck
 
-        return check_run(self.model, self._graph, self._checked(input_feed)[0], self._values, options)
-
-    def _check_compile(self, compile: Callable[[], object]) -> None:
-        from onedispatch.dispatch.check.model import check_compile, custom_nodes
-
-        if self._graph is not None and custom_nodes(self._graph):
-            check_compile(compile, self._options.check_seconds)
-
-    def _check_nodes(self, feed: Mapping[str, Any]) -> None:
-        """Before a run, so that its report is that of the run alone."""
-        from onedispatch.dispatch.check.model import check_run, raise_failed
-        from onedispatch.operators.plugin.check import Options
-
-        options = Options(seconds=self._options.kernel_seconds, limit=self._options.check_seconds)
-        report = check_run(self.model, self._graph, feed, self._values, options)
-        self._findings = tuple(report.findings)
-        raise_failed(report)
+        check = self._check or AccessCheck(None, self._values, options)
+        return check.report(self.model, checked_feed(self._inputs, input_feed)[0], options)
 
     def _values(self, model: CompiledModel, feed: Mapping[str, Any]) -> list[Any]:
         """One run of ``model`` beside this session."""
@@ -313,8 +291,7 @@ class InferenceSession:
         The stack says whether it does: a mark that a run leaves could outlive one that a handler ended.
         """
         if self._lock.take_lost():  # a thread of the parent was running when this process was forked
-            self._device = None
-            self._loaded.clear()
+            self._runners.forget()
         frame = sys._getframe(1).f_back
         while frame is not None:
             if frame.f_code is _RUN and frame.f_locals["self"] is self:
@@ -326,17 +303,11 @@ class InferenceSession:
                 )
             frame = frame.f_back
 
-    def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> Callable[[], RunReport]:
+    def _step(self, runner: Runner, values: dict[str, Any]) -> Callable[[], RunReport]:
+        """Runs a step, whose results join ``values``. Returns what makes its report."""
         start = time.perf_counter()
-        printed: list[Print] = []
-        with collecting(self._options.print_bytes) as on_host:
-            try:
-                results, report = runner.run(values), getattr(runner, "report", None)
-            finally:  # what was printed before a failure tells why
-                printed += getattr(runner, "prints", ())
-                printed += [line for node, ring in on_host.rows for line in lines_of(node, "host", ring)]
-                self._printed += printed
-                hand_out(printed, self._options.print)
+        with self._prints.of_step(runner) as printed:
+            results, report = runner.run(values), getattr(runner, "report", None)
         values.update(results)
         if report is not None:
             return report  # type: ignore[no-any-return]
@@ -348,53 +319,6 @@ class InferenceSession:
         took = RunReport(0, 0, 0.0, host_seconds=seconds, prints=printed, host_work=(work,))
         return lambda: took
 
-    def _load(self, key: str, executable: Executable) -> _Loaded:
-        loaded = self._loaded.get(key)
-        if loaded is None or loaded.executable is not executable:
-            loaded = self._loaded[key] = _Loaded(executable)
-            while len(self._loaded) > self.model.cache_size:
-                self._loaded.popitem(last=False)
-        self._loaded.move_to_end(key)
-        return loaded
-
-    def _runners(
-        self, loaded: _Loaded, kinds: type | tuple[type, ...] = (DeviceStep, HostStep)
-    ) -> Iterator[LoadedStep | HostRegion]:
-        """What runs the steps of these kinds, made when it is first asked for."""
-        for index, step in enumerate(loaded.executable.steps):
-            if isinstance(step, kinds):
-                runner = loaded.runners[index]
-                if runner is None:
-                    runner = loaded.runners[index] = self._runner(step)
-                yield runner
-
-    def _runner(self, step: DeviceStep | HostStep) -> LoadedStep | HostRegion:
-        if isinstance(step, HostStep):
-            from onedispatch.dispatch.host.regions import HostRegion
-
-            target = self.model.target
-            return HostRegion(
-                step.graph,
-                step.graph.nodes,
-                step.outputs,
-                self._options.threads,
-                device=target,
-                kernel_seconds=self._options.kernel_seconds,
-            )
-        if self._device is None:
-            from onedispatch.dispatch.runtime.device import DeviceSession
-
-            options = (
-                self._options.threads,
-                self._options.kernel_seconds,
-                self._options.print_bytes,
-                self._options.trace,
-            )
-            self._device = DeviceSession(self.model.target, *options)
-        return self._device.load(step)
-
-    # -- checks ----------------------------------------------------------------------------
-
     def _wanted(self, names: Sequence[str] | None) -> list[int]:
         wanted = arguments.names("output_names", names)
         for name in wanted:
@@ -402,67 +326,5 @@ class InferenceSession:
                 raise InputError("output_names", repr(name), f"None, or some of {list(self._outputs)}")
         return [self._outputs[name] for name in wanted or self._outputs]
 
-    def _checked(self, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-        """The inputs as contiguous arrays, and the shapes of those that are tensors."""
-        if not isinstance(feed, Mapping):
-            raise InputError("input_feed", f"a {type(feed).__name__}", "a dict of input name to array")
-        wrong = [name for name in feed if name not in self._inputs]
-        missing = [
-            name
-            for name, value in self._inputs.items()
-            if name not in feed and not value.type.startswith("optional")
-        ]
-        if wrong or missing:
-            given = [f"unknown {name!r}" for name in wrong] + [f"no {name!r}" for name in missing]
-            raise InputError("input_feed", ", ".join(given), f"inputs {list(self._inputs)}")
-        arrays: dict[str, Any] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, value in self._inputs.items():
-            if value.dtype is None:
-                arrays[name] = as_value(f"input {name!r}", value.type, feed.get(name))
-                continue
-            array = as_array(f"input {name!r}", value, feed[name])
-            shapes[name] = check_shape(value, array.shape)
-            arrays[name] = array
-        return arrays, shapes
-
 
 _RUN = inspect.unwrap(InferenceSession.run).__code__
-
-
-def _summary(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
-    """All steps of a run as one report; dispatches are counted through."""
-    reports = [report() for report in made]
-    ops: list[OpReport] = []
-    reloads: list[ReloadReport] = []
-    dispatches = 0
-    for report in reports:
-        reloads += [
-            replace(one, before=one.before + len(ops), dispatch=one.dispatch + dispatches)
-            for one in report.reloads
-        ]
-        ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
-        dispatches += report.dispatches
-
-    def total(of: Callable[[RunReport], int]) -> int:
-        return sum(of(report) for report in reports)
-
-    return RunReport(
-        dispatches,
-        total(lambda r: r.cycles),
-        sum(r.seconds for r in reports),
-        ops,
-        total(lambda r: r.ddr_bytes_read),
-        total(lambda r: r.ddr_bytes_written),
-        sum(r.host_seconds for r in reports),
-        wall,
-        sum(r.launch_seconds for r in reports),
-        total(lambda r: r.ddr_burst_bytes),
-        reloads,
-        max((r.program_bytes for r in reports), default=0),
-        tuple(line for report in reports for line in report.prints),
-        joined(
-            zip(accumulate((r.cycles for r in reports), initial=0), (r.trace for r in reports), strict=False)
-        ),
-        (*work, *(one for report in reports for one in report.host_work)),
-    )
