@@ -8,6 +8,7 @@ reference, what its axes follow, and six words per axis, as many as its highest 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from onedispatch.operators.declarations.expressions import ExprOp
@@ -16,6 +17,29 @@ MOST = 5  # index dimensions, and dimensions of a tensor
 SPACE_WORDS = 2 * MOST
 AXIS_WORDS = 6  # those of any axis, and how many elements a member touches
 _HEAD_WORDS = 2  # of an operand
+
+
+@dataclass(frozen=True)
+class MemberAxis:
+    """One dimension of a tensor: member ``i`` of index dimension ``along``, counted from the first of the
+    nest, touches ``span`` elements from ``floor(a*i/den) + b`` on. ``along`` None: anything, and ``span`` 0.
+
+    The last ``padding`` of ``extent`` fill up words and are no elements of the tensor.
+    """
+
+    extent: int
+    padding: int
+    along: int | None
+    a: int
+    den: int
+    b: int
+    span: int
+    align: int = 1
+
+    def fields(self, chunk: int, stride: int, begin: int = 0) -> tuple[int, ...]:
+        """Those of ``od_axis``; of what follows no index dimension, the chunk begins at ``begin``."""
+        b, along = (begin, -1) if self.along is None else (self.b, self.along)
+        return self.extent, chunk, stride, self.a, self.den, self.align, b, self.span, along, self.padding
 
 
 class Tensor(Protocol):

@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -250,25 +251,20 @@ class ParamBlock:
         name: str,
         reference: int,
         dtype_code: int,
-        axes: Sequence[Axis],
-        along: Sequence[int | None],
-        spans: Sequence[int],
-        paddings: Sequence[int] = (),
+        axes: Sequence[members.MemberAxis],
+        chunk: Sequence[int],
     ) -> None:
-        """Operand ``name`` of a member kernel: what of its tensor lies where, and what members touch of it.
-
-        Per dimension of the tensor: its axis, the index dimension ``along`` it (None: any member may touch
-        all of it), the ``spans`` of elements that one member touches, and the ``paddings``: how many of the
-        axis' last coordinates fill up words and are none of the tensor's.
-        """
+        """Operand ``name`` of a member kernel: ``axes`` of its tensor, of which the core has a ``chunk``,
+        row-major."""
         at, rank = self.kernel.layout[name], len(axes)
-        dims = [ALONG_WHOLE if d is None else d for d in along] + [ALONG_WHOLE] * (MAX_DIMS - rank)
+        along = [ALONG_WHOLE if axis.along is None else axis.along for axis in axes]
+        dims = along + [ALONG_WHOLE] * (MAX_DIMS - rank)
         self.put(at, [reference | dtype_code << DTYPE_SHIFT])
         self.put(at + 1, packed(f"operand {name}", ALONG_FIELDS, *dims, ALONG_REST, rank))
-        for i, axis in enumerate(axes):
-            span = 0 if along[i] is None else spans[i]
-            padding = paddings[i] if i < len(paddings) else 0
-            words = [*axis.words(), *packed(f"operand {name}, axis {i}", SPAN_FIELDS, span, padding)]
+        for i, one in enumerate(axes):
+            axis = Axis(one.extent, chunk[i], prod(chunk[i + 1 : rank]), one.a, one.b, one.align, one.den)
+            span = 0 if one.along is None else one.span
+            words = [*axis.words(), *packed(f"operand {name}, axis {i}", SPAN_FIELDS, span, one.padding)]
             self.put(at + 2 + members.AXIS_WORDS * i, words)
 
     def set_scalar(self, name: str, value: float | str) -> None:

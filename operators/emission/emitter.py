@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from onedispatch.operators.declarations.params import (
     LOCK_BASE,
     PORT_FIELDS,
     PORTS,
-    Axis,
     ParamBlock,
     packed,
 )
@@ -189,15 +187,8 @@ class BoundNest:
         block.set_members(members.first, members.total, members.whole)
         for operand in s.nest.strided:
             shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
-            said = members.axes[operand.name]
-            axes = [
-                Axis(one.extent, shape[d], prod(shape[d + 1 :]), one.a, one.b, one.align, one.den)
-                for d, one in enumerate(said)
-            ]
-            along, spans = [one.along for one in said], [one.span for one in said]
-            paddings = [one.padding for one in said]
             reference, code = s.ref(operand.name), operand.dtype.code
-            block.set_member_operand(operand.name, reference, code, axes, along, spans, paddings)
+            block.set_member_operand(operand.name, reference, code, members.axes[operand.name], shape)
 
 
 @dataclass

@@ -390,7 +390,7 @@ def _said(instance: KernelInstance, tensor: Tensor, array: Array) -> dict[str, A
     """An operand whose chunk is the whole tensor, as a setup says it."""
     axes = []
     for size, stride, it in zip(array.shape, array.strides, instance.intervals(tensor.name), strict=True):
-        axes.append(it.block_axis(size, size, stride // array.itemsize))
+        axes.append(it.axis(size).fields(size, stride // array.itemsize))
     edge = instance.edge(tensor)
     value = math.nan if edge is None else float(edge)
     code = next(row.code for row in DTYPES.values() if row.numpy == array.dtype)

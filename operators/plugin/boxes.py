@@ -190,7 +190,7 @@ class Chunk:
         rows: list[tuple[int, ...]] = []
         for d, it in enumerate(self.intervals):
             first = 0 if it.dim is None else self.box.first[it.dim]
-            rows.append(it.block_axis(self.shape[d], self.count[d], self.strides[d], first, self.begin[d]))
+            rows.append(it.axis(self.shape[d], first).fields(self.count[d], self.strides[d], self.begin[d]))
         return rows
 
     # -- contents ----------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from onedispatch.operators.declarations.kernel import Tensor
+from onedispatch.operators.declarations.members import MemberAxis
 from onedispatch.operators.plugin.custom_kernel import RANK, SCRATCH_BYTES, CustomKernel
 
 SCRATCH_ALIGN = 64  # bytes: a vector register
-NO_AXIS = -1  # in ``od_axis``: it follows no index dimension
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,14 @@ class Interval:
         """The first coordinate that ``member`` touches."""
         return math.floor(Fraction(self.a) * member) + self.start
 
-    def line(self, first: int = 0) -> tuple[int | None, int, int, int, int]:
-        """(dimension, numerator, denominator, start, span) as blocks say them, members counted from ``first``
-        on. What is whole, or runs backwards, follows no dimension."""
+    def axis(self, extent: int, first: int = 0, padding: int = 0, align: int = 1) -> MemberAxis:
+        """What a parameter block says of it, members counted from ``first`` on: as declared, whatever a nest
+        has of it. What is whole, or runs backwards, follows no index dimension."""
         a = Fraction(self.a)
         if self.dim is None or a < 0:
-            return None, 0, 1, 0, 0
-        return self.dim, a.numerator, a.denominator, self.first(first), self.span
-
-    def block_axis(
-        self, extent: int, chunk: int, stride: int, first: int = 0, begin: int = 0
-    ) -> tuple[int, ...]:
-        """The fields of ``od_axis``, members counted from ``first`` on; chunks of what is whole begin at
-        ``begin``."""
-        dim, a, den, start, span = self.line(first)
-        if dim is None:
-            return extent, chunk, stride, 0, 1, 1, begin, 0, NO_AXIS, 0
-        return extent, chunk, stride, a, den, 1, start, span, dim, 0
+            return MemberAxis(extent, padding, None, 0, 1, 0, 0, align)
+        start = self.first(first)
+        return MemberAxis(extent, padding, self.dim, a.numerator, a.denominator, start, self.span, align)
 
     def __str__(self) -> str:
         if self.whole:

@@ -17,15 +17,16 @@ from itertools import product
 from typing import Any
 
 from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.members import MemberAxis
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Lowering, Operator
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
-from onedispatch.operators.plugin.instance import Interval, KernelInstance
+from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.scheduling.candidates import check_fits, smallest
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
-from onedispatch.operators.scheduling.members import MemberAxis, Members
+from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import select
@@ -251,8 +252,8 @@ class MemberOperator(Operator):
         offset, seen = 0, set()
         for d, it in enumerate(intervals):
             align = unit if d == last and not is_output else 1
-            axis = _axis(it, cuts, tensor.shape[d], shape[d], align)
             cut = None if it.dim is None else cuts[it.dim]
+            axis = it.axis(shape[d], cut.first if cut else 0, shape[d] - tensor.shape[d], align)
             axes.append(axis)
             if is_output and cut is not None and not cut.whole:
                 begin = cut.first * axis.a
@@ -313,9 +314,3 @@ def _fits(nest: Nest, device: Device) -> bool:
     except Unsupported:
         return False
     return True
-
-
-def _axis(it: Interval, cuts: Sequence[Cut], size: int, laid: int, align: int) -> MemberAxis:
-    """What the block says of one dimension of a tensor: as declared, whatever the nest has of it."""
-    dim, a, den, start, span = it.line(0 if it.dim is None else cuts[it.dim].first)
-    return MemberAxis(laid, laid - size, dim, a, den, start, span, align)

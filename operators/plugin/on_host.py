@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan, prod
+from math import isnan
 from typing import Any
 
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.params import Axis, ParamBlock, port_ref
+from onedispatch.operators.declarations.params import ParamBlock, port_ref
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.lowering import MemberOperator
@@ -87,22 +87,10 @@ def _words(nest: Nest, tensors: Mapping[str, TensorSpec]) -> list[int]:
     assert members is not None  # of a member kernel
     block.set_members(members.first, members.total, members.whole)
     for operand in nest.strided:
-        said = members.axes[operand.name]
-        shape = tensors[operand.name].device_shape if said else ()
-        axes = [
-            Axis(one.extent, shape[d], prod(shape[d + 1 :]), one.a, one.b, one.align, one.den)
-            for d, one in enumerate(said)
-        ]
+        axes = members.axes[operand.name]
+        shape = tensors[operand.name].device_shape if axes else ()
         reference = port_ref(2 if operand.output is not None else 0, 0)
-        block.set_member_operand(
-            operand.name,
-            reference,
-            operand.dtype.code,
-            axes,
-            [one.along for one in said],
-            [one.span for one in said],
-            [one.padding for one in said],
-        )
+        block.set_member_operand(operand.name, reference, operand.dtype.code, axes, shape)
     for scalar in nest.kernel.scalars:
         block.set_scalar(scalar.name, nest.scalars[scalar.name])
     return list(block.words)

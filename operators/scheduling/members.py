@@ -6,23 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class MemberAxis:
-    """One dimension of a tensor: member ``i`` of index dimension ``along``, counted from the first of the
-    nest, touches ``span`` elements from ``floor(a*i/den) + b`` on. ``along`` None: anything, and ``span`` 0.
-
-    The last ``padding`` of ``extent`` fill up words and are no elements of the tensor.
-    """
-
-    extent: int
-    padding: int
-    along: int | None
-    a: int
-    den: int
-    b: int
-    span: int
-    align: int = 1
+from onedispatch.operators.declarations.members import MemberAxis
 
 
 @dataclass(frozen=True)

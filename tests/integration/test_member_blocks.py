@@ -15,6 +15,7 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import formulas
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.kernel import Kernel, KernelDeclarationError, Scalar, Tensor
+from onedispatch.operators.declarations.members import MemberAxis
 from onedispatch.operators.declarations.params import (
     CADENCE_TILE,
     DIM_FIELDS,
@@ -22,7 +23,6 @@ from onedispatch.operators.declarations.params import (
     HEADER,
     LOCK_BASE,
     PORT_FIELDS,
-    Axis,
     ParamBlock,
     packed,
     port_ref,
@@ -62,10 +62,10 @@ def block_of(declared: Kernel, dtype: str = "f32", padding: int = 0) -> ParamBlo
     block.put(HEADER["k_extent"], [0, 1, 0x43210, 0])
     block.set_members([1, 0], [5, 8 - padding])
     code = DTYPES[dtype].code
-    x = [Axis(5, 2, 10, b=1), Axis(10, 10, 1, b=-1)]
-    block.set_member_operand("x", port_ref(0, 0), code, x, [0, 1], [1, 3])
-    z = [Axis(5, 2, 8, b=1), Axis(8, 8, 1)]
-    block.set_member_operand("z", port_ref(2, 0), code, z, [0, 1], [1, 1], [0, padding])
+    x = [MemberAxis(5, 0, 0, 1, 1, 1, 1), MemberAxis(10, 0, 1, 1, 1, -1, 3)]
+    block.set_member_operand("x", port_ref(0, 0), code, x, (2, 10))
+    z = [MemberAxis(5, 0, 0, 1, 1, 1, 1), MemberAxis(8, padding, 1, 1, 1, 0, 1)]
+    block.set_member_operand("z", port_ref(2, 0), code, z, (2, 8))
     block.set_scalar("a", 0.5)
     block.set_scalar("fill_z", 7.0)
     return block
