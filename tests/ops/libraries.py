@@ -26,23 +26,23 @@ from tests.ops.host import buffers_of, overlay_for, run_buffers
 Array = np.ndarray[Any, Any]
 SOURCES = Path(__file__).parent / "kernels"
 WARNINGS = "-Wall -Wextra -Werror"
+UNUSED = ("-Wno-unused-const-variable", "-Wno-unused-function")  # of generated headers
 
 
-def built(source: str, folder: Path, *options: str, name: str = "") -> Path:
+def compiled(source: Path, library: Path, *options: str) -> Path:
     """The library of a source: as the headers say that it is built, every warning an error."""
-    path = SOURCES / source
-    library = folder / f"lib{name or path.stem}.so"
-    compiler = "g++ -O2 -std=c++17" if path.suffix == ".cpp" else "gcc -O2 -std=c99 -pedantic"
-    command = [
-        *shlex.split(f"{compiler} {WARNINGS} -shared -fPIC -I{include_folder()}"),
-        *options,
-        str(path),
-        "-o",
-        str(library),
-    ]
+    compiler = "g++ -std=c++17" if source.suffix == ".cpp" else "gcc -std=c99 -pedantic"
+    flags = shlex.split(f"{compiler} -O1 {WARNINGS} -shared -fPIC -I{include_folder()}")
+    command = [*flags, *options, str(source), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return library
+
+
+def built(source: str, folder: Path, *options: str, name: str = "") -> Path:
+    """The library of a source in ``kernels``."""
+    path = SOURCES / source
+    return compiled(path, folder / f"lib{name or path.stem}.so", "-O2", *options)
 
 
 def kernels_of(library: Path) -> dict[str, LibraryKernel]:

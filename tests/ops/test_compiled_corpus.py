@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels in C++ as strangers write them: all of ``tests/ops/plugins``, found and built from the folder.
+"""Kernels in C++ as plug-in authors write them: all of ``tests/ops/plugins``, built from the folder.
 
 Nothing is listed but what a kernel computes (``plugin_cases``): names, dtypes and operands are asked of the
 libraries. Nodes go the whole way of a model: shapes inferred by the kernel, one transaction, the array.
@@ -7,8 +7,6 @@ libraries. Nodes go the whole way of a model: shapes inferred by the kernel, one
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +23,7 @@ from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.library import LibraryKernel
 from onedispatch.transactions import find_device
 from tests.devices import device_file
+from tests.ops.libraries import compiled
 from tests.ops.plugin_cases import REFERENCES, Case, cases
 
 FOLDER = Path(__file__).parent / "plugins"
@@ -35,23 +34,11 @@ NAMES = sorted(REFERENCES)
 Kernels = Mapping[str, LibraryKernel]
 
 
-def build(source: Path, folder: Path) -> Path:
-    """One command, as the header of ``plugin_cpp.h`` says it; every warning is an error."""
-    compiler = shutil.which("g++") or shutil.which("c++")
-    assert compiler is not None, "a C++ compiler"
-    library = folder / f"lib{source.stem}.so"
-    flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    command = [compiler, *flags, f"-I{od.plugins.include_folder()}", str(source), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return library
-
-
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("corpus")
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda source: build(source, folder), SOURCES))
+        return list(pool.map(lambda source: compiled(source, folder / f"lib{source.stem}.so"), SOURCES))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -19,7 +18,6 @@ import pytest
 from onedispatch import InputError, KernelError, SimulationError
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.genheader import specs_header
-from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
@@ -31,6 +29,7 @@ from onedispatch.transactions import find_device
 from onedispatch.transactions.base.host import kernel_seconds
 from tests.ops.case import Array
 from tests.ops.host import buffers_of, output_of, overlay_for, run_buffers
+from tests.ops.libraries import compiled
 
 DEVICE = find_device("npu2")
 LIMIT = 0.5  # seconds
@@ -72,14 +71,7 @@ def built(folder: Path, name: str) -> Path:
     source = (Path(__file__).parent / "kernels" / "wrong.cpp").read_text()
     source = source.replace("test_wrong", symbol).replace("TEST_WRONG", symbol.upper())
     (folder / f"{symbol}.cpp").write_text(source.replace('"wrong_specs.h"', f'"{symbol}_specs.h"'))
-    compiler = shutil.which("g++") or shutil.which("c++")
-    assert compiler is not None, "a C++ compiler"
-    library = folder / f"lib{symbol}.so"
-    flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-I{include_folder()}", f"-I{folder}"]
-    command = [compiler, *flags, str(folder / f"{symbol}.cpp"), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return library
+    return compiled(folder / f"{symbol}.cpp", folder / f"lib{symbol}.so", "-w", f"-I{folder}")
 
 
 def kernel_of(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = WRONG.name) -> Kernel:

@@ -6,9 +6,7 @@ Its kernel asks for what ours do not: five inputs, two outputs, an auxiliary ten
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,6 @@ import pytest
 from onedispatch import KernelLibraryError, OneDispatchError, SimulationError
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.genheader import specs_header
-from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.functions import ACTIVATIONS
@@ -38,6 +35,7 @@ from onedispatch.transactions import ArgKind, Device, find_device
 from onedispatch.transactions.analysis.check import check_bytes
 from onedispatch.transactions.machine import registers as reg
 from tests.devices import device_of
+from tests.ops import libraries
 from tests.ops.case import Array
 from tests.ops.host import buffers_of, overlay_for, run_buffers
 
@@ -120,27 +118,8 @@ class Edges(Operator):
 
 def compiled(folder: Path, header: str, source: Path) -> Path:
     """The shared object of a C file that includes ``header``, every warning an error."""
-    include = include_folder()
     (folder / f"{source.stem}_specs.h").write_text(header)
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    assert compiler is not None, "a C compiler"
-    library = folder / f"lib{source.stem}.so"
-    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-const-variable", "-Wno-unused-function"]
-    flags = ["-std=c99", "-pedantic", *warnings, "-O1"]
-    command = [
-        compiler,
-        *flags,
-        "-fPIC",
-        "-shared",
-        f"-I{include}",
-        f"-I{folder}",
-        str(source),
-        "-o",
-        str(library),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return library
+    return libraries.compiled(source, folder / f"lib{source.stem}.so", *libraries.UNUSED, f"-I{folder}")
 
 
 @pytest.fixture(autouse=True)

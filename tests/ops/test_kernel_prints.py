@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 from onedispatch import DeviceError, SimulationError, xrt
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.genheader import specs_header
-from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.kernel import Kernel, KernelDeclarationError, Scalar, Tensor
@@ -26,6 +23,7 @@ from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Di
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Xclbin, find_device
 from tests.ops.host import FIRST_BUFFER, OPCODE, buffers_of, overlay_for
+from tests.ops.libraries import UNUSED, compiled
 
 DEVICE = find_device("npu2")
 SHAPE = (2, 3, 4, 40, 64)
@@ -68,27 +66,15 @@ class Speak(Operator):
 def library(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Every kernel of this file, from one source each."""
     source = (Path(__file__).parent / "kernels" / "speak.cpp").read_text()
-    compiler = shutil.which("g++") or shutil.which("c++")
-    assert compiler is not None, "a C++ compiler"
     for kernel in (SPEAK, ONE, MUTE):
         folder = tmp_path_factory.mktemp(kernel.short_name)
         symbol = f"test_{kernel.short_name}"
         (folder / "speak_specs.h").write_text(specs_header([kernel], "speak_specs"))
         text = source.replace("test_speak", symbol).replace("TEST_SPEAK", symbol.upper())
         (folder / "speak.cpp").write_text(text)
-        target = folder / "libspeak.so"
-        flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
-        unused = ["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-unused-variable"]
-        command = [
-            compiler,
-            *flags,
-            *unused,
-            f"-I{include_folder()}",
-            f"-I{folder}",
-            str(folder / "speak.cpp"),
-        ]
-        done = subprocess.run([*command, "-o", str(target)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        target = compiled(
+            folder / "speak.cpp", folder / "libspeak.so", *UNUSED, "-Wno-unused-variable", f"-I{folder}"
+        )
         _core.load_kernel_library(str(target))
 
 
