@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,22 +19,20 @@ from onedispatch.operators.plugin.lowering import MemberOperator
 from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.transactions import ArgKind, Device, find_device
+from tests.compiled import shared_object
 from tests.ops.host import buffers_of, overlay_for, run_buffers
 
 Array = np.ndarray[Any, Any]
 SOURCES = Path(__file__).parent / "kernels"
-WARNINGS = "-Wall -Wextra -Werror"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 UNUSED = ("-Wno-unused-const-variable", "-Wno-unused-function")  # of generated headers
 
 
 def compiled(source: Path, library: Path, *options: str) -> Path:
     """The library of a source: as the headers say that it is built, every warning an error."""
-    compiler = "g++ -std=c++17" if source.suffix == ".cpp" else "gcc -std=c99 -pedantic"
-    flags = shlex.split(f"{compiler} -O1 {WARNINGS} -shared -fPIC -I{include_folder()}")
-    command = [*flags, *options, str(source), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return library
+    own = [Path(option[2:]) for option in options if option.startswith("-I")]
+    flags = [option for option in options if not option.startswith("-I")]
+    return shared_object(source, library, ["-O1", *WARNINGS, *flags], [include_folder(), *own])
 
 
 def built(source: str, folder: Path, *options: str, name: str = "") -> Path:
