@@ -18,13 +18,14 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_NO_INPUT := 1
 export PYTHON
 
-.PHONY: help demo test quick sanitize tsan fuzz fuzz-one lint format generate generated figures conformance bench clean
+.PHONY: help demo test quick nightly sanitize tsan fuzz fuzz-one lint format generate generated figures conformance bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       set up, then classify real handwritten digits on the simulated NPU'
 	@echo 'make test       set up, then run every test: Python, C++, ONNX'
 	@echo 'make quick      the tests that take seconds'
+	@echo 'make nightly    every test with whole tables, sanitizers, and fuzzing for ten minutes per target'
 	@echo 'make sanitize   the C++ tests under AddressSanitizer and UBSan'
 	@echo 'make tsan       those that use threads under ThreadSanitizer'
 	@echo 'make fuzz       hostile input for a minute per target; SECONDS=600 TARGET=decode: see tests/fuzz'
@@ -43,6 +44,10 @@ test: $(STAMPS)/dev
 
 quick: $(STAMPS)/dev
 	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only quick
+
+# Both run to their end, whichever fails.
+nightly: $(STAMPS)/dev
+	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --nightly; code=$$?; $(MAKE) fuzz SECONDS=600 && exit $$code
 
 sanitize: $(STAMPS)/dev
 	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only sanitize

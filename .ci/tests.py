@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests in stages and counts: quick Python, C++ (ctest), the rest of Python.
 
-Standard library only. Every stage runs even when an earlier one failed; the exit code is
-1 when any test failed or any stage could not run.
+``--nightly`` runs whole tables where others sample, what is marked ``nightly``, and the sanitized C++
+tests, with every C++ file compiled alone. Standard library only. Every stage runs even when an earlier
+one failed; the exit code is 1 when any test failed or any stage could not run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ BUILD = ROOT / "build"
 REPORTS = BUILD / "reports"
 SLOW_FIRST = ("tests/sim", "tests/e2e")  # few tests that take long: at the end one worker would wait for them
 QUICK = ("tests/arch", "tests/unit")
+NIGHTLY = "ONEDISPATCH_NIGHTLY"  # tests/tables.py and tests/conftest.py read it
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,10 @@ def make_cases() -> dict[str, str]:
 
 
 def built_libraries(which: str) -> list[str]:
-    """In CI the C++ tests take the libraries that the package was just built from, by the same flags."""
-    found = sorted(BUILD.glob("cp3*/libonedispatch_sim.a")) if which == "cpp" and os.environ.get("CI") else []
-    return [f"-DONEDISPATCH_LIBRARIES={path.parent}" for path in found[:1]]
+    """The C++ tests take the libraries that make built the package from, by the same flags."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    found = sorted(BUILD.glob(f"{tag}-*/libonedispatch_sim.a")) if which == "cpp" else []
+    return [f"-DONEDISPATCH_LIBRARIES={found[0].parent if found else ''}"]
 
 
 def cpp_stage(jobs: int, which: str) -> Stage:
@@ -177,6 +180,7 @@ def cpp_stage(jobs: int, which: str) -> Stage:
     configure = ["cmake", "-S", "cpp_ext", "-B", str(build), "-G", "Ninja"]
     configure += ["-DONEDISPATCH_TESTS=ON", "-DONEDISPATCH_PYTHON=OFF"]
     configure += built_libraries(which)
+    configure.append(f"-DONEDISPATCH_UNITY={'OFF' if os.environ.get(NIGHTLY) else 'ON'}")
     configure += [f"-DCMAKE_BUILD_TYPE={chosen.kind}", *(f"-D{option}" for option in chosen.options)]
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     ctest += ["--timeout", "300", "-j", str(jobs), "--output-junit", str(report)]
@@ -202,14 +206,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--only", choices=["quick", "rest", *CPP_BUILDS], help="one stage alone")
+    parser.add_argument("--nightly", action="store_true", help="whole tables, and what is marked nightly")
     options = parser.parse_args()
+    if options.nightly:
+        os.environ[NIGHTLY] = "1"
     REPORTS.mkdir(parents=True, exist_ok=True)
     all_stages: dict[str, Callable[[], Stage]] = {
         "quick": lambda: quick_stage(options.jobs),
         "rest": lambda: rest_stage(options.jobs),
         **{name: partial(cpp_stage, options.jobs, name) for name in CPP_BUILDS},
     }
-    wanted = [options.only] if options.only else ["quick", "cpp", "rest"]
+    whole = ["quick", *CPP_BUILDS, "rest"] if options.nightly else ["quick", "cpp", "rest"]
+    wanted = [options.only] if options.only else whole
     for name in wanted:  # those of other stages stay: their durations are what the next change is measured by
         (REPORTS / f"{name}.xml").unlink(missing_ok=True)
     started = time.monotonic()

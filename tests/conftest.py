@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 from tests.scheduling import longest_first
+from tests.tables import NIGHTLY
 
 ROOT = Path(__file__).resolve().parent.parent
 # A busy machine is no failure.
@@ -81,9 +82,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: longest_first(item, ROOT))
     text = config.getoption("--case")
     if text:
-        wanted = [item for item in items if has_case(item, text)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
-        items[:] = wanted
+        keep(config, items, lambda item: has_case(item, text))
+    if not NIGHTLY:
+        keep(config, items, lambda item: item.get_closest_marker("nightly") is None)
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> None:
+    """Deselects all other items."""
+    others = [item for item in items if not wanted(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if wanted(item)]
 
 
 def has_case(item: pytest.Item, text: str) -> bool:

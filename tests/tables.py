@@ -62,6 +62,11 @@ def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:
     return chosen
 
 
+def examples(count: int) -> int:
+    """Returns how many random examples a test draws: ``count`` in `make nightly`, else the first quarter."""
+    return count if NIGHTLY else (count + 3) // 4
+
+
 def grouped(cases: Iterable[T], name: Callable[[T], str], group: Callable[[T], str]) -> list[Group]:
     """Returns the cases by group, in the order of the first of each."""
     found: dict[str, list[tuple[str, Any]]] = {}

@@ -341,6 +341,7 @@ def test_workers_die_with_their_parent(folder: Path) -> None:
     assert not left
 
 
+@pytest.mark.nightly
 def test_a_campaign_of_fuzzing_ends_with_one_line() -> None:
     code = "from tests.fuzz import campaign; print('ready', flush=True); campaign.cli()"
     command = [sys.executable, "-c", code, "--target", "decode", "--seconds", "60", "--jobs", "1"]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
+from tests.tables import examples
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -212,7 +213,10 @@ def check(model: onnx.ModelProto, fallback: str) -> list[str]:
 
 
 @settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much]
+    max_examples=examples(120),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much],
 )
 @given(models(), st.sampled_from(["cpu", "error", "error"]))
 def test_only_shapes_and_constants_fold(model: onnx.ModelProto, fallback: str) -> None:

@@ -16,6 +16,7 @@ from onedispatch.transactions.machine.device import vocabulary
 from onedispatch.transactions.machine.geometry import accepted_range
 from tests.devices import device_file
 from tests.ops.case import Case, case, check, f32, weight
+from tests.tables import examples
 
 MODELS = [
     case("MatMul", f32(18, 40), weight(40, 33)),
@@ -23,7 +24,7 @@ MODELS = [
     case("Softmax", f32(9, 21)),
 ]
 CLOCK_END = 1 << 62
-SEEDS = range(160)
+SEEDS = range(examples(160))
 
 
 def runs(path: Path, one: Case) -> bool:

@@ -14,8 +14,9 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from tests.ops.case import Case, check
 from tests.ops.cases import FAMILIES
 from tests.ops.lowered import evaluate, lower, reference
+from tests.tables import examples
 
-EXAMPLES = 80
+EXAMPLES = examples(80)
 BOUNDED = settings(
     max_examples=EXAMPLES,
     derandomize=True,

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from onedispatch.transactions import find_device
 from tests.array_model.compare import disagreement
 from tests.array_model.scenarios import Abandon, RandomChoose, make_scenario
+from tests.tables import examples
 
 DEVICES = ("npu2_1col", "npu1_2col", "npu2_3col")
 
@@ -33,7 +34,7 @@ class Drawn:
 
 @given(st.data(), st.sampled_from(DEVICES), st.sampled_from([0, 60]))
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     derandomize=True,
     deadline=None,
     database=None,
