@@ -82,18 +82,26 @@ def arguments(name: str) -> list[str]:
     return [*name.split(), *given, *(part for one in needed for part in (one.opts[0], "made"))]
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one file of each kind."""
+    made = tmp_path_factory.mktemp("files")
+    shutil.copy(MODELS / "digits.onnx", made / "m.onnx")
+    shutil.copy(PLUGIN, made / "plugin.py")
+    model = od.compile(made / "m.onnx", shapes={"image": (1, 1, 8, 8)})
+    model.save(made / "m.od")
+    (made / "m.bin").write_bytes(model.transaction)
+    (made / "m.txt").write_text(od.transactions.Transaction.from_bytes(model.transaction).text())
+    np.save(made / "x.npy", np.ones((1, 1, 8, 8), np.float32))
+    return made
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with one file of each kind, which is the current one; no plug-in outlives it."""
+def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of these files in the current folder, with what is no file; no plug-in outlives it."""
     od.plugins.reset()
     monkeypatch.chdir(tmp_path)
-    shutil.copy(MODELS / "digits.onnx", "m.onnx")
-    shutil.copy(PLUGIN, "plugin.py")
-    model = od.compile("m.onnx", shapes={"image": (1, 1, 8, 8)})
-    model.save("m.od")
-    Path("m.bin").write_bytes(model.transaction)
-    Path("m.txt").write_text(od.transactions.Transaction.from_bytes(model.transaction).text())
-    np.save("x.npy", np.ones((1, 1, 8, 8), np.float32))
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     os.mkfifo("pipe")
     os.mkdir("empty")
     os.symlink("m.onnx", "soft.onnx")

@@ -20,6 +20,17 @@ from tests.e2e.figures import EXPORTED, NETWORKS
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
+# These run in `make test`, the others in `make nightly`: convolutions with and without residuals and groups,
+# other sizes and batches, attention over an image, a language model's step.
+DAILY = {"light_squeezenet", "light_resnet50", "light_shufflenet", "mobilenet_v2", "vit_small", "llama_step"}
+TABLE = [
+    pytest.param(
+        *network,
+        id="-".join(Path(str(part)).stem for part in network),
+        marks=[] if Path(network[0]).stem in DAILY and network[1:] != (3, None) else [pytest.mark.nightly],
+    )
+    for network in (*NETWORKS, *EXPORTED)
+]
 WITHIN = {"fp32": 1e-3, "bf16": 0.05}  # of the largest value of an output
 
 
@@ -32,9 +43,7 @@ def test_every_family_of_networks_is_among_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "batch", "image"), [*NETWORKS, *EXPORTED], ids=lambda given: Path(str(given)).stem
-)
+@pytest.mark.parametrize(("name", "batch", "image"), TABLE)
 def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | None) -> None:
     model = zoo.randomised(zoo.find_model(name), seed=3, batch=batch, image=image)
     feed = zoo.random_input(model, seed=4)

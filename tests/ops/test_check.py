@@ -209,7 +209,7 @@ def test_lock_counts_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -
                         use = lock_use(tuple(int(w) for w in core.words), 0, row)
                         assert use is not None
                         full = core.taken.pop(15)
-                        assert (full, core.taken, core.given) == (1, use.taken, use.given), other.id
+                        assert (full, core.taken, core.given) == (1, use.acquired, use.released), other.id
                         seen += 1
     assert seen > 100
 
