@@ -219,15 +219,22 @@ _GEMM_BIAS, _GEMM_DERIVE = _biased("a", "b", "c")
 _COLUMNS = _along("b", 1, lambda _, rank: rank - 1 if rank > 1 else -1, "the columns of b")
 
 
-def _unary(op_type: str, **adds: Callable[[Fit], Any]) -> Group:
+def _unary(
+    op_type: str, *where: Condition, drops: tuple[str, ...] = (), **adds: Callable[[Fit], Any]
+) -> Group:
     return Group(
         op_type,
         "x",
         f"QLinear{op_type}",
         MICROSOFT,
-        (_per_tensor("x", "y"), Condition("x and y of one type", _one_type)),
+        (_per_tensor("x", "y"), Condition("x and y of one type", _one_type), *where),
+        drops=drops,
         adds=adds,
     )
+
+
+def _dense(fit: Fit) -> bool:
+    return all(step == 1 for step in fit.node.attributes.get("dilations", ()))
 
 
 def _binary(op_type: str) -> Group:
@@ -298,7 +305,7 @@ GROUPS: tuple[Group, ...] = (
     _binary("Mul"),
     _unary("Sigmoid"),
     _unary("LeakyRelu"),
-    _unary("AveragePool"),
+    _unary("AveragePool", Condition("a window without dilations", _dense), drops=("dilations",)),
     _unary("GlobalAveragePool", channels_last=lambda _: 0),
     _unary(
         "Softmax",

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
@@ -86,11 +84,9 @@ def without_packet(compiled: Any, at: int) -> Any:
     words = sent(compiled).copy()
     unused = UNUSED_MEM if words[at - 1] & 0x1F == control.MEM else UNUSED_CORE
     words[at] = control_packet_header(unused, int(words[at] >> 20 & 3) + 1)
-    changed = copy.copy(compiled)
     ((key, executable),) = compiled.executables.items()
     steps = (replace(executable.steps[0], params=words.tobytes()),)
-    changed.executables = OrderedDict({key: replace(executable, steps=steps)})
-    return changed
+    return replace(compiled, executables={key: replace(executable, steps=steps)})
 
 
 def operations(transaction: bytes, name: str) -> list[Any]:

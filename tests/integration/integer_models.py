@@ -57,6 +57,7 @@ class Model:
     """Nodes and constants so far; ``dtype`` is that of activations, weights are int8."""
 
     dtype: Any = np.uint8
+    opset: int = 17
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -106,13 +107,13 @@ class Model:
             leaving.append(helper.make_tensor_value_info(name, kind, None))
         initializers = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, "integers", self.inputs, leaving, initializers)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
 
 
 def group_model(group: Group, **changes: Any) -> Model:
     """A model that ``group`` is about; ``changes`` are options of ``Model.integers`` by operand, attributes
     of the node (``attributes``), those of the ``result``."""
-    model = Model(changes.get("dtype", np.uint8))
+    model = Model(changes.get("dtype", np.uint8), changes.get("opset", 17))
     shapes = SHAPES.get(group.op_type, (SHAPE,) * 3)
     names = group.operands.replace("*x", "x0 x1").split()
     given, scales = [], {"dtype": np.int32, "zero": 0, "constant": True}

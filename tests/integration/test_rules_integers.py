@@ -50,6 +50,7 @@ BREAKS: dict[str, Any] = {
     "scales of b": lambda _: {"b": {"axis": 0}},
     "scales of w": lambda _: {"w": {"axis": 1}},
     "x and y of one type": lambda _: {"result": {"dtype": np.int8}},
+    "a window without dilations": lambda _: {"attributes": {"dilations": [2, 1]}, "opset": 19},
 }
 
 
