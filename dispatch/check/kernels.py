@@ -23,7 +23,7 @@ from onedispatch.transactions.base.errors import InputError, KernelError, OneDis
 from onedispatch.transactions.base.host import kernel_limit
 
 if TYPE_CHECKING:
-    from onedispatch.operators.plugin.catalog import Offered
+    from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 
 LOADING = "the file, while it is loaded"
 GRACE = 10.0  # seconds without a heartbeat, beyond the limit of a kernel call
@@ -73,7 +73,7 @@ def check_file(
     return report
 
 
-def _kernels_of(path: Path, wanted: str) -> list[Offered]:
+def _kernels_of(path: Path, wanted: str) -> list[PluginKernel]:
     discovery.load([str(path)], "kernel check")
     engine.register_kernels()
     found = [

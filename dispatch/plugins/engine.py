@@ -8,10 +8,10 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.plugin import catalog
-from onedispatch.operators.plugin.catalog import Offered
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 
 _LOCK = ForkLock()
-_REGISTERED: dict[int, Offered] = {}  # by digest
+_REGISTERED: dict[int, PluginKernel] = {}  # by digest
 
 
 def register_kernels() -> None:

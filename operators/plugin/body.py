@@ -20,7 +20,7 @@ from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, 
 from onedispatch.operators.declarations.params import scalar_word
 from onedispatch.operators.plugin.custom_kernel import SCRATCH_BYTES, CustomKernel
 from onedispatch.operators.plugin.instance import KernelInstance
-from onedispatch.operators.plugin.printing import Listener, say
+from onedispatch.operators.plugin.printing import say
 from onedispatch.operators.plugin.refusals import refusal
 
 Array = np.ndarray[Any, Any]
@@ -339,51 +339,48 @@ def functions(kernel: Kernel, body: Body, scratch: Mapping[str, str] | None = No
     return {"prepare": prepare}
 
 
-# -- all members at once, on the host ------------------------------------------------------------------
+# -- a call on the host, to count what the body does -----------------------------------------------------
 
 
-def computed(
+def call_once(
     kernel: CustomKernel,
     body: Body,
     instance: KernelInstance,
     arrays: Mapping[str, Array],
-    listener: Listener | None = None,
-    *,
-    members: Sequence[int] | None = None,
-    watch: Callable[[Array], Array] = lambda array: array,
-) -> dict[str, Array]:
-    """The outputs of an instance, by one call of its body for all members, or the first ``members``.
+    members: Sequence[int],
+    watch: Callable[[Array], Array],
+) -> None:
+    """One call of an instance's body for the first ``members`` along each index dimension.
 
-    ``arrays``: inputs that are there, by name; auxiliary tensors and scalars are the instance's.
-    ``listener`` gets what the body prints; ``watch`` gives what the body sees of each input.
+    ``arrays``: inputs that are there, by name; ``watch`` gives what the body sees of each input.
     """
     outputs = {
         name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in instance.outputs.items()
     }
-    given = {n: np.ascontiguousarray(array) for n, array in {**arrays, **instance.aux}.items()}
     for one in kernel.outputs:
-        fill = instance.edge(one)
-        if fill is not None:
-            outputs[one.name][...] = outputs[one.name].dtype.type(fill)
+        outputs[one.name][...] = outputs[one.name].dtype.type(instance.edge(one) or 0)
+    given = {name: np.ascontiguousarray(array) for name, array in {**arrays, **instance.aux}.items()}
     there = {**given, **outputs}
-    operands, chunks = [], []
-    for tensor in kernel.tensors:
-        array = there.get(tensor.name)
-        operands.append(None if array is None else _said(instance, tensor, array))
-        chunks.append(None if array is None else array.reshape(-1).view(np.uint8))
-    space = (*instance.index_space, *[1] * (MAX_DIMS - len(instance.index_space)))
-    none = (0,) * MAX_DIMS
+    arrays_of = [there.get(tensor.name) for tensor in kernel.tensors]
     values = {**instance.scalars, **instance.hidden_scalars(kernel)}
+    none = (0,) * MAX_DIMS
     setup = {
-        "operands": tuple(operands),
+        "operands": tuple(
+            None if array is None else _said(instance, tensor, array)
+            for tensor, array in zip(kernel.tensors, arrays_of, strict=True)
+        ),
         "scalars": tuple(scalar_word(s, values.get(s.name, 0)) for s in kernel.scalars),
         "first": none,
-        "total": space,
+        "total": _to_all_dims(instance.index_space),
     }
     plan = _Plan(kernel, body, {one.name: one.dtypes for one in kernel.scratch_tensors}, setup)
-    count = space if members is None else (*members, *[1] * (MAX_DIMS - len(members)))
-    plan(none, none, count, chunks, np.zeros(int(values.get(SCRATCH_BYTES, 0)), np.uint8), listener, watch)
-    return outputs
+    chunks = [None if array is None else array.reshape(-1).view(np.uint8) for array in arrays_of]
+    scratch = np.zeros(int(values.get(SCRATCH_BYTES, 0)), np.uint8)
+    plan(none, none, _to_all_dims(members), chunks, scratch, None, watch)
+
+
+def _to_all_dims(sizes: Sequence[int]) -> tuple[int, ...]:
+    return (*sizes, *[1] * (MAX_DIMS - len(sizes)))
 
 
 def _said(instance: KernelInstance, tensor: Tensor, array: Array) -> dict[str, Any]:

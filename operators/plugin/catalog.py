@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from onedispatch.operators.declarations import registry
-from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.statuses import CODES
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import InputError, KernelError
 
@@ -35,26 +35,6 @@ ON_CONFLICT: tuple[str, ...] = get_args(OnConflict)
 OURS = "od"  # the namespace of the kernels that the package brings
 
 TAKEN = CODES["name_conflict"]
-
-
-class Offered(Protocol):
-    """A kernel as a plug-in offers it."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """Its declaration as the engine has it: name, digest, operands."""
-        ...
-
-    @property
-    def origin(self) -> str:
-        """The file, or the module, that it came from."""
-        ...
-
-    @property
-    def functions(self) -> Mapping[str, Any]:
-        """Its body, as ``_core.register_kernel`` takes it; ``library`` names the shared object of a compiled
-        one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -75,12 +55,12 @@ class Batch:
     """What one plug-in registered, and once it is committed what of that was skipped."""
 
     origin: str
-    kernels: list[Offered] = field(default_factory=list)
+    kernels: list[PluginKernel] = field(default_factory=list)
     mappings: list[Bound] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # one line each
 
 
-_KERNELS: dict[str, Offered] = {}
+_KERNELS: dict[str, PluginKernel] = {}
 _MAPPINGS: dict[tuple[str, str], Bound] = {}
 _COVERED: dict[tuple[str, str], OpMapping] = {}  # ours, where a plug-in's took their place
 _LOCK = threading.RLock()
@@ -108,7 +88,7 @@ def camel_case(name: str) -> str:
 # -- registering ----------------------------------------------------------------------------------
 
 
-def add_kernel(kernel: Offered) -> None:
+def add_kernel(kernel: PluginKernel) -> None:
     """Registers a kernel: with the file that is being loaded, or else at once.
 
     Raises ``KernelLibraryError`` where its name is taken, or is in our namespace.
@@ -161,8 +141,8 @@ def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
             _MAPPINGS[key] = bound
 
 
-def _chosen_kernels(batch: Batch, on_conflict: OnConflict) -> tuple[list[Offered], set[str]]:
-    chosen: dict[str, Offered] = {}
+def _chosen_kernels(batch: Batch, on_conflict: OnConflict) -> tuple[list[PluginKernel], set[str]]:
+    chosen: dict[str, PluginKernel] = {}
     skipped = set()
     for kernel in batch.kernels:
         name = kernel.kernel.name
@@ -183,12 +163,12 @@ def _chosen_kernels(batch: Batch, on_conflict: OnConflict) -> tuple[list[Offered
     return list(chosen.values()), skipped
 
 
-def _body(kernel: Offered) -> str:
+def _body(kernel: PluginKernel) -> str:
     """The library with its compiled body; "" of a body in Python."""
     return str(kernel.functions.get("library", ""))
 
 
-def _holder(kernel: Offered) -> Offered | None:
+def _holder(kernel: PluginKernel) -> PluginKernel | None:
     """Who has its name, or its digest."""
     named = _KERNELS.get(kernel.kernel.name)
     if named is not None:
@@ -251,18 +231,18 @@ def check_policy(where: str, value: object) -> OnConflict:
 # -- asking ---------------------------------------------------------------------------------------
 
 
-def kernels() -> list[Offered]:
+def kernels() -> list[PluginKernel]:
     """Every kernel that plug-ins brought, by name."""
     with _LOCK:
         return [_KERNELS[name] for name in sorted(_KERNELS)]
 
 
-def named(name: str) -> Offered | None:
+def named(name: str) -> PluginKernel | None:
     """The kernel of this full name, ``acme::scale_add@1``."""
     return _KERNELS.get(name)
 
 
-def by_digest(digest: int) -> Offered | None:
+def by_digest(digest: int) -> PluginKernel | None:
     """The kernel that program images and parameter blocks name so."""
     return next((one for one in kernels() if one.kernel.digest == digest), None)
 

@@ -110,7 +110,7 @@ class PythonKernel(PluginKernel):
         box = box_of(instance.index_space)
 
         def call(watch: Callable[[Any], Any]) -> int:
-            body.computed(self.kernel, own, instance, arrays, members=box, watch=watch)
+            body.call_once(self.kernel, own, instance, arrays, box, watch)
             return math.prod(box)
 
         dtype, _ = instance.outputs[self.kernel.outputs[0].name]
