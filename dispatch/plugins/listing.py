@@ -53,5 +53,4 @@ def _file_of(name: str) -> str:
 
 
 def _runs_on(kernel: Kernel | None, device: str) -> bool:
-    devices = kernel.devices if isinstance(kernel, CustomKernel) else None
-    return devices is None or device in {find_device(name).name for name in devices}
+    return not isinstance(kernel, CustomKernel) or kernel.runs_on(device)

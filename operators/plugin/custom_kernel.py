@@ -29,6 +29,7 @@ from onedispatch.operators.declarations.kernel import (
 )
 from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
 from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine.device import device_names, vocabulary
@@ -107,6 +108,14 @@ class CustomKernel(Kernel):
     def work_per_member(self) -> Work:
         """What a member's work is counted in, with the numbers that hold where a node says nothing."""
         return self.work or ONE_OP
+
+    def runs_on(self, device: str) -> bool:
+        """Whether ``device``, or the device that it is a column partition of, is one of ``devices``."""
+        if self.devices is None:
+            return True
+        parts = [one.partition("_") for one in self.devices]
+        names = [find_device(name).name + "".join(columns) for name, *columns in parts]
+        return any(device == name or device.startswith(f"{name}_") for name in names)
 
     # -- checks ----------------------------------------------------------------------------
 

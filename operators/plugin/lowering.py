@@ -41,8 +41,8 @@ def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
     Raises ``KernelError`` where the node or its instance is refused, ``Unsupported`` where the device cannot.
     """
     kernel, device = plugin.kernel, lowering.device
-    if kernel.devices is not None and not any(runs_on(name, device.name) for name in kernel.devices):
-        raise Unsupported(f"{kernel.name} is not for {device.name}", ", ".join(kernel.devices))
+    if not kernel.runs_on(device.name):
+        raise Unsupported(f"{kernel.name} is not for {device.name}", ", ".join(kernel.devices or ()))
     instance = plugin.instantiate(node)
     inputs = {one.name: node.given(one.name) for one in kernel.inputs}
     tensors = {name: tensor for name, tensor in inputs.items() if tensor is not None}
@@ -54,11 +54,6 @@ def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
         outputs[one.name] = told or lowering.temp(DTYPES[dtype].numpy, shape)
         check_made(node, one.name, outputs[one.name], dtype, shape)
     lowering.emit(MemberOperator(plugin, node, instance, tensors | constants, outputs, device))
-
-
-def runs_on(listed: str, device: str) -> bool:
-    """Whether a device, or a column partition of it, is one that a declaration lists."""
-    return device == listed or device.startswith(f"{listed}_")
 
 
 def check_made(node: Node, name: str, told: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:

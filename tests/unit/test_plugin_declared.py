@@ -90,6 +90,21 @@ def test_what_cannot_run_is_refused_by_name(changed: dict[str, Any], says: str) 
         declared(**changed)
 
 
+@pytest.mark.parametrize(
+    ("listed", "devices"),
+    [
+        (None, "npu1 npu1_1col npu2 npu2_3col"),
+        (("npu2",), "npu2 npu2_3col"),
+        (("strix",), "npu2 npu2_3col"),
+        (("npu2_3col", "phoenix"), "npu1 npu1_1col npu2_3col"),
+    ],
+)
+def test_devices_have_other_names_and_column_partitions(listed: Any, devices: str) -> None:
+    kernel = declared(devices=listed)
+    names = ("npu1", "npu1_1col", "npu2", "npu2_3col")
+    assert [name for name in names if kernel.runs_on(name)] == devices.split()
+
+
 def test_operands_in_text() -> None:
     assert operands(In, "x y?") == (In("x"), In("y", like="x", optional=True))
     assert operands(In, "x:f32|bf16, y z:i8?") == (
