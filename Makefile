@@ -75,7 +75,7 @@ format: $(STAMPS)/dev
 
 # Formats and kernels are declared in Python; C++ reads headers made from that. No build comes before: where
 # something new is declared, C++ compiles with the new headers only.
-generate: $(if $(wildcard $(STAMPS)/dev),,$(STAMPS)/dev)
+generate: $(if $(wildcard $(STAMPS)/dev $(STAMPS)/demo),,$(STAMPS)/dev)
 	$(BIN)/python -m onedispatch.operators.codegen.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.operators.codegen.gendocs operators
 	$(BIN)/python -m onedispatch.transactions.codegen.genheader cpp_ext/include/onedispatch

@@ -145,6 +145,7 @@ def peel(
 class Eltwise(Operator):
     """``act(func(inputs))`` over the output's shape; inputs are broadcast, moved or permuted views.
 
+    ``alpha`` and ``beta`` scale the terms of ``add``, ``fill`` writes ``alpha``; other functions ignore both.
     The kernel's declaration says which element types go together. Views count elements of device memory,
     row padding included; the index space is the output's ``device_shape`` unless ``shape`` gives another,
     so the padding of an output's rows is computed like the rest of them, where inputs have it too.
