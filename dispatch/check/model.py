@@ -15,7 +15,7 @@ from onedispatch.dispatch.check.kernels import GRACE, check_call
 from onedispatch.dispatch.compiler.quantised import quantisation, sources
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.dispatch.plugins import engine
-from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.registry import custom_mapping
 from onedispatch.operators.declarations.statuses import KernelTimeoutError
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.check import Options
@@ -96,7 +96,8 @@ def _without(label: str, report: CheckReport) -> CheckReport:
 
 def custom_nodes(graph: Graph) -> list[tuple[Node, NodeMapping]]:
     """Returns the nodes that custom kernels compute, with their mappings."""
-    return [(node, mapping) for node in graph.nodes if isinstance(mapping := plugin_of(node), NodeMapping)]
+    rows = [(node, custom_mapping(node)) for node in graph.nodes]
+    return [(node, mapping) for node, mapping in rows if isinstance(mapping, NodeMapping)]
 
 
 def custom_calls(
@@ -149,27 +150,27 @@ def _tensor(name: str, array: Array, graph: Graph, quantised: Mapping[str, Any])
 def _check(
     reporter: Reporter, call: KernelCall, spec: NodeSpec, model: CompiledModel, options: Options
 ) -> None:
-    kernel = call.mapping.kernel
+    plugin = call.mapping.plugin
     text = f"node {call.node.name}"
-    reporter.case(kernel.kernel.name, text)
+    reporter.case(plugin.kernel.name, text)
     arrays = call.arrays
     try:
         node = call.mapping.node(spec, model.target)
-        instance = kernel.instantiate(node)
+        instance = plugin.instantiate(node)
     except KernelTimeoutError as error:
-        reporter.found(kernel.kernel.name, Finding("timeout", str(error), text))
+        reporter.found(plugin.kernel.name, Finding("timeout", str(error), text))
         return
     except KernelError as error:
         if model.cast_policy != "f32":
-            reporter.found(kernel.kernel.name, Finding("refused", str(error), text))
+            reporter.found(plugin.kernel.name, Finding("refused", str(error), text))
             return
         spec, arrays = _as_f32(spec, arrays)
         node = call.mapping.node(spec, model.target)
-        instance = kernel.instantiate(node)
+        instance = plugin.instantiate(node)
     if instance.is_empty:
         return
-    named = zip((one.name for one in kernel.kernel.inputs), arrays, strict=False)
-    check_call(reporter, kernel, instance, {n: a for n, a in named if a is not None}, options, text)
+    named = zip((one.name for one in plugin.kernel.inputs), arrays, strict=False)
+    check_call(reporter, plugin, instance, {n: a for n, a in named if a is not None}, options, text)
 
 
 def _as_f32(spec: NodeSpec, arrays: list[Array | None]) -> tuple[NodeSpec, list[Array | None]]:

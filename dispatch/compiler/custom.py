@@ -29,7 +29,7 @@ from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
-from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.registry import custom_mapping
 from onedispatch.operators.declarations.statuses import KernelTimeoutError
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.plugin.refusals import refusal
@@ -103,7 +103,7 @@ class CustomNodes:
 
     def _types(self, node: Node, known: Callable[[str], Value]) -> list[Value]:
         """What the model says, or else the kernel's declaration: one type, or that of an input."""
-        kernel = plugin_of(node).kernel.kernel
+        kernel = custom_mapping(node).plugin.kernel
         inputs = dict(zip((one.name for one in kernel.inputs), node.inputs, strict=False))
         found = []
         for name, one in zip(node.outputs, kernel.outputs, strict=False):
@@ -121,15 +121,16 @@ class CustomNodes:
         inputs = [known(name) if name else None for name in node.inputs]
         sizes = self._named_sizes(known)
         outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
-        if plugin_of(node) is None:  # the mapping says it, or onnxruntime, or the model
+        if custom_mapping(node) is None:  # the mapping says it, or onnxruntime, or the model
             mapped = self._as_mapped(node, inputs, outputs, constants) or _as_input(node, inputs)
             return mapped or self._as_runtime(node, inputs, outputs, constants)
         if any(value is not None and not value.is_concrete for value in inputs):
             return self._types(node, known)
-        plugin = plugin_of(node)
+        mapping = custom_mapping(node)
+        kernel = mapping.plugin.kernel
         spec = self._spec(node, inputs, outputs, constants)
-        casts = self._needed(plugin, node, spec)
-        made = infer_outputs(plugin, _cast(spec, casts), self.device, node)
+        casts = self._needed(kernel, node, spec)
+        made = infer_outputs(mapping, _cast(spec, casts), self.device, node)
         found = []
         for index, (declared, (dtype, shape)) in enumerate(zip(outputs, made, strict=False)):
             if not declared.name:
@@ -141,7 +142,7 @@ class CustomNodes:
                 dtype = type_name_of(DTYPES[dtype].numpy)
             value = Value(declared.name, dtype, tuple(shape))
             stated = self.declared.get(declared.name, declared)
-            _check_declared(node, plugin.kernel.kernel.name, value, stated)
+            _check_declared(node, kernel.name, value, stated)
             found.append(value)
         if casts:
             self._casts[node.name] = casts
@@ -222,10 +223,9 @@ class CustomNodes:
 
     # -- casts -------------------------------------------------------------------------------
 
-    def _needed(self, plugin: Any, node: Node, spec: NodeSpec) -> _Casts | None:
+    def _needed(self, kernel: Kernel, node: Node, spec: NodeSpec) -> _Casts | None:
         """The casts that make the kernel's element types do. Raises ``KernelDtypeError`` where f32 would
         not hold what an input may be."""
-        kernel = plugin.kernel.kernel
         if self.policy != "f32":
             return None
         operands = list(zip(kernel.inputs, spec.inputs, strict=False))
@@ -312,12 +312,12 @@ class _Insertion:
 
 
 def infer_outputs(
-    plugin: Any, spec: NodeSpec, device: Device, node: Node
+    mapping: Any, spec: NodeSpec, device: Device, node: Node
 ) -> list[tuple[str, tuple[int, ...]]]:
     """(element type, shape) of each output that the kernel declares, as it infers them."""
-    with attributed_to(type(plugin.kernel), f"node {node.name} ({node.op_type})"):
-        made = plugin.kernel.infer(plugin.node(spec, device))
-    return [tuple(made[one.name]) for one in plugin.kernel.kernel.outputs]
+    with attributed_to(type(mapping.plugin), f"node {node.name} ({node.op_type})"):
+        made = mapping.plugin.infer(mapping.node(spec, device))
+    return [tuple(made[one.name]) for one in mapping.plugin.kernel.outputs]
 
 
 def _as_input(node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -439,4 +439,4 @@ def on_host(node: Node) -> bool:
 def is_unmapped(domain: str, op_type: str) -> bool:
     """True if no custom kernel computes it."""
     mapping = registry.mapping_for(domain, op_type)
-    return mapping is None or mapping.plugin is None
+    return mapping is None or mapping.custom is None

@@ -12,7 +12,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.exporter import infer_values
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.host.regions import HostRegion
-from onedispatch.operators.declarations.registry import MICROSOFT, plugin_of
+from onedispatch.operators.declarations.registry import MICROSOFT, custom_mapping
 from onedispatch.transactions.base.errors import InputError, ModelError
 
 _RANDOM = frozenset(
@@ -27,7 +27,7 @@ _BOUNDED = frozenset(
 
 def may_evaluate(node: Node) -> bool:
     """True if the node gives the same result for the same inputs every time, without a custom kernel."""
-    return node.op_type not in _RANDOM and not node.has_subgraph and plugin_of(node) is None
+    return node.op_type not in _RANDOM and not node.has_subgraph and custom_mapping(node) is None
 
 
 def asks_shape(node: Node) -> bool:

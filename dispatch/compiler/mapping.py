@@ -166,7 +166,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     try:
         specs.check_shape_operands(node)
         spec = specs.node(node)
-        own = mapping.origin and mapping.plugin is None  # a plug-in's function
+        own = mapping.origin and mapping.custom is None  # a plug-in's function
         if own:
             mapping_functions.call(mapping, spec, lowering)
         else:  # ours, or a kernel, each of whose methods has its own clock

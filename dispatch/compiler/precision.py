@@ -42,7 +42,7 @@ from onedispatch.dispatch.frontend.shape_operands import compiled_positions, ope
 from onedispatch.dispatch.rules.integers import MOVERS
 from onedispatch.dispatch.rules.match import Index
 from onedispatch.dispatch.rules.table import NARROWED
-from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.registry import custom_mapping
 from onedispatch.transactions import Device
 
 _F32 = PRECISIONS[EXACT]
@@ -216,7 +216,7 @@ class _Narrowing:
             if node.name not in hosts:
                 self._remark(node, refused[node.name])
         for node in self.graph.nodes:
-            if plugin_of(node) is not None and self._has_float32(node):
+            if custom_mapping(node) is not None and self._has_float32(node):
                 self._remark(node, _CUSTOM)
         narrow = wanted.keys() - refused.keys()
         narrow -= self._between_wide(narrow)
@@ -242,7 +242,7 @@ class _Narrowing:
 
     def _may(self, node: Node, cone: frozenset[str]) -> bool:
         """Whether the node has float32 data, and nothing says that it must stay so."""
-        if node.has_subgraph or plugin_of(node) is not None or has_scales(node):
+        if node.has_subgraph or custom_mapping(node) is not None or has_scales(node):
             return False
         values = [self.graph.value(name) for name in (*node.reads, *node.writes)]
         if any(value.type and value.dtype is None for value in values):  # sequences and the like hold tensors

@@ -43,7 +43,7 @@ def used_kernels(steps: Iterable[Step]) -> tuple[UsedKernel, ...]:
 def host_kernels(node: Node) -> list[Any]:
     """The custom kernels that a node needs on the host: its own, and those of nodes in its bodies."""
     rows = [registry.mapping_for(*one) for one in [(node.domain, node.op_type), *node.inner]]
-    return [row.plugin.kernel for row in rows if row is not None and row.plugin is not None]
+    return [row.custom.plugin for row in rows if row is not None and row.custom is not None]
 
 
 def declared_as(executable: Executable) -> tuple[Any, ...]:

@@ -148,7 +148,7 @@ def _check_versions(proto: ModelProto) -> None:
 def _from_plugin(node: NodeProto) -> bool:
     """True if a plug-in maps the operator; the plug-in then checks operands and attributes itself."""
     mapping = mapping_for(domain_of(node.domain), node.op_type)
-    return mapping is not None and (mapping.plugin is not None or bool(mapping.origin))
+    return mapping is not None and (mapping.custom is not None or bool(mapping.origin))
 
 
 @cache

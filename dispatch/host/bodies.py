@@ -27,7 +27,7 @@ def body_operators(graph: Graph, node: Node, device: Device | None, seconds: flo
     if not node.has_subgraph:
         return []
     mapped = [
-        (domain, op) for domain, op in node.inner if (row := registry.mapping_for(domain, op)) and row.plugin
+        (domain, op) for domain, op in node.inner if (row := registry.mapping_for(domain, op)) and row.custom
     ]
     if device is None:
         return [_loop()]

@@ -17,7 +17,7 @@ from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.host.printed import printing
 from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.registry import custom_mapping
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.on_host import REFERENCE, engine_of, host_call
 from onedispatch.transactions import Device
@@ -42,8 +42,8 @@ class OwnKernel:
         device: Device,
         seconds: float | None = None,
     ) -> None:
-        self._plugin = plugin_of(node)
-        self.name = engine_of(self._plugin.kernel)
+        self._mapping = custom_mapping(node)
+        self.name = engine_of(self._mapping.plugin)
         self._graph, self._node, self._device = graph, node, device
         self._outputs, self._constants, self._seconds = list(outputs), constants, seconds
 
@@ -60,28 +60,28 @@ class OwnKernel:
             return self._compute(arrays)
 
     def _compute(self, arrays: Sequence[Array | None]) -> list[Array]:
-        kernel = self._plugin.kernel
-        node = self._plugin.node(self._spec(arrays), self._device)
+        plugin = self._mapping.plugin
+        node = self._mapping.node(self._spec(arrays), self._device)
         about = f"node {self._node.name} ({self._node.op_type}) on the host"
-        with attributed_to(type(kernel), about):
-            if kernel.has_reference:
-                made = kernel.infer(node)
-                results = kernel.reference(node, *arrays)
+        with attributed_to(type(plugin), about):
+            if plugin.has_reference:
+                made = plugin.infer(node)
+                results = plugin.reference(node, *arrays)
                 results = results if isinstance(results, tuple | list) else (results,)
                 return _checked(node, made, results)
-            instance = kernel.instantiate(node)
+            instance = plugin.instantiate(node)
         outputs = instance.outputs.values()
         if all(0 in shape for _, shape in outputs):
             return [np.empty(shape, DTYPES[dtype].numpy) for dtype, shape in outputs]
-        names = (one.name for one in kernel.kernel.inputs)
+        names = (one.name for one in plugin.kernel.inputs)
         given = {name: array for name, array in zip(names, arrays, strict=False) if array is not None}
-        call = host_call(kernel, node, instance, given, self._device)
+        call = host_call(plugin, node, instance, given, self._device)
         register_kernels()
         with printing(self._node.name) as listener:
             core.run_kernel(
-                kernel.kernel.digest, call.words, call.images, call.scratch_bytes, kernel_seconds(), *listener
+                plugin.kernel.digest, call.words, call.images, call.scratch_bytes, kernel_seconds(), *listener
             )
-        return call.results(kernel.kernel)
+        return call.results(plugin.kernel)
 
     def _spec(self, arrays: Sequence[Array | None]) -> NodeSpec:
         """Returns the node with the shapes of this run."""

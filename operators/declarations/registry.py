@@ -32,7 +32,7 @@ class OpMapping:
     notes: str  # bounds in one line
     function: MapFunction
     origin: str = ""  # the plug-in that brought it; "": ours
-    plugin: Any = None  # of a custom kernel: what operators/plugin knows of it
+    custom: Any = None  # of a custom kernel: its ``NodeMapping`` (operators/plugin)
     like: int = -1  # of a domain whose shapes ONNX does not infer: the input that the outputs are as
     infer: Callable[[NodeSpec], Inferred] | None = None  # what they are where they are as none of them
 
@@ -111,10 +111,10 @@ def mapping_for(domain: str, op_type: str) -> OpMapping | None:
     return _MAPPINGS.get(("" if domain == "ai.onnx" else domain, op_type))
 
 
-def plugin_of(node: Any) -> Any:
+def custom_mapping(node: Any) -> Any:
     """What ``od.maps`` says of a node that a custom kernel computes; None for others."""
     mapping = mapping_for(node.domain, node.op_type)
-    return None if mapping is None else mapping.plugin
+    return None if mapping is None else mapping.custom
 
 
 def all_mappings() -> list[OpMapping]:

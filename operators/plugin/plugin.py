@@ -210,17 +210,16 @@ class NodeMapping:
         self.__qualname__ = self.__wrapped__.__qualname__
 
     @property
-    def kernel(self) -> PluginKernel:
+    def plugin(self) -> PluginKernel:
         """The kernel that has the name now: a class that was declared again is the one that runs."""
-        latest = catalog.named(self.named.kernel.name)
-        return latest if isinstance(latest, PluginKernel) else self.named
+        return catalog.named(self.named.kernel.name) or self.named
 
     def node(self, spec: NodeSpec, device: Device) -> Node:
         """The node as the kernel sees it. Raises ``KernelError`` where it does not agree."""
-        return Node(self.kernel.kernel, spec, device, self.attributes)
+        return Node(self.plugin.kernel, spec, device, self.attributes)
 
     def __call__(self, spec: NodeSpec, lowering: Lowering) -> None:
-        lower(self.kernel, self.node(spec, lowering.device), lowering)
+        lower(self.plugin, self.node(spec, lowering.device), lowering)
 
 
 @public
@@ -262,7 +261,7 @@ def maps(
             raise refusal("declaration_invalid", "attributes of a mapping", repr(attributes), accepted)
         _check_results(like, infer, target if kernel is None else None)
         function = target if kernel is None else NodeMapping(kernel, attributes or {})
-        plugin = None if kernel is None else function
+        custom = None if kernel is None else function
         told = dtypes or (numpy_names(kernel.kernel) if kernel else ("float32",))
         said = notes or (kernel.kernel.summary if kernel else "")
         origin = origin_of(target) if kernel is None else kernel.origin
@@ -270,7 +269,7 @@ def maps(
             catalog.add_kernel(kernel)  # taken back in between
         for op_type in op_types:
             row = registry.OpMapping(
-                domain, op_type, told, said, function, plugin=plugin, origin=origin, like=like, infer=infer
+                domain, op_type, told, said, function, custom=custom, origin=origin, like=like, infer=infer
             )
             if not catalog.loading() and registry.mapping_for(domain, op_type) in _OWN:
                 catalog.withdraw_mapping(domain, op_type)

@@ -48,10 +48,10 @@ class Kernel:
 
 @dataclass
 class Mapped:
-    kernel: Kernel
+    plugin: Kernel
 
     def node(self, spec: NodeSpec, device: Device) -> Node:
-        return Node(self.kernel.kernel, spec, device)
+        return Node(self.plugin.kernel, spec, device)
 
 
 def refuse(spec: NodeSpec, lowering: Any) -> None:
@@ -96,6 +96,6 @@ def bring_kernel(
         f"acme::{op_type.lower()}", inputs, outputs, scalars=(Scalar("a", "f32", default=1.0),)
     )
     brought = Kernel(kernel, told, computed)
-    row = OpMapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, plugin=Mapped(brought))
+    row = OpMapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, custom=Mapped(brought))
     catalog.add_mapping(row)
     return brought

@@ -283,9 +283,9 @@ def test_a_decorated_class_is_mapped_with_other_attribute_names() -> None:
     cls = kernel_of(scalars={"a": "f32"}).cls
     assert plugin.maps("K", "L", domain="acme", attributes={"a": "alpha"})(cls) is cls
     row = registry.mapping_for("acme", "L")
-    assert row is not None and row.dtypes == ("float32",) and row.plugin.kernel.kernel.name == "acme::k@1"
+    assert row is not None and row.dtypes == ("float32",) and row.custom.plugin.kernel.name == "acme::k@1"
     spec = NodeSpec("n", "L", "acme", 1, [TensorSpec("x", np.dtype(np.float32), (2,))], [None], {"alpha": 3})
-    assert row.plugin.node(spec, DEVICE).a == 3.0
+    assert row.custom.node(spec, DEVICE).a == 3.0
 
 
 def operator(kernel: Any, *shape: int, preferred: int | None = None) -> MemberOperator:
