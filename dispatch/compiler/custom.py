@@ -107,12 +107,12 @@ class CustomNodes:
         inputs = dict(zip((one.name for one in kernel.inputs), node.inputs, strict=False))
         found = []
         for name, one in zip(node.outputs, kernel.outputs, strict=False):
-            told = self.declared.get(name, Value(name)).type
-            if not told and one.like in inputs:
-                told = known(inputs[one.like]).type
-            elif not told and len(one.dtype_names) == 1:
-                told = type_name_of(DTYPES[one.dtypes].numpy)
-            found += [Value(name, told)] if name else []
+            kind = self.declared.get(name, Value(name)).type
+            if not kind and one.like in inputs:
+                kind = known(inputs[one.like]).type
+            elif not kind and len(one.dtype_names) == 1:
+                kind = type_name_of(DTYPES[one.dtypes].numpy)
+            found += [Value(name, kind)] if name else []
         return found
 
     def _inferred(
@@ -210,9 +210,9 @@ class CustomNodes:
         constants: Mapping[str, Array],
     ) -> NodeSpec:
         tensors = [None if value is None else self._tensor(value, constants) for value in inputs]
-        told = [self._tensor(v, constants) if v.name and v.is_concrete else None for v in outputs]
+        known = [self._tensor(v, constants) if v.name and v.is_concrete else None for v in outputs]
         opset = self.graph.opset_of(node)
-        return NodeSpec(node.name, node.op_type, node.domain, opset, tensors, told, node.attributes)
+        return NodeSpec(node.name, node.op_type, node.domain, opset, tensors, known, node.attributes)
 
     def _tensor(self, value: Value, constants: Mapping[str, Array]) -> TensorSpec:
         dtype = value.dtype
@@ -419,7 +419,7 @@ def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -
 
 
 def missing_operators(graph: Graph) -> list[tuple[str, str, str]]:
-    """(node, domain, op_type) of what nobody knows: neither ONNX, nor onnxruntime, nor a plug-in."""
+    """(node, domain, op_type) of operators that neither ONNX, nor onnxruntime, nor a plug-in has."""
     foreign = [
         (node.name, node.domain, node.op_type)
         for node in graph.nodes

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plug-ins: where they are looked for, how they are loaded, and what is told of them."""
+"""Plug-ins: where they are looked for, how they are loaded, and how they are listed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that a program image names and that nobody brought."""
+"""Kernels that a program image names and no plug-in brings."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _missing(wanted: Mapping[int, Linked], names: set[str], origins: Mapping[str
     known |= {one.kernel.digest: one.kernel.name for one in catalog.kernels()}
     known |= {digest: name for table in ALL_TABLES for digest, name in table.later.items()}
     lacking = [one for digest, one in sorted(wanted.items()) if digest not in known]
-    told = {one.name: f"{_named(one.name, origins, one.digest)}, {_why(one.name)}" for one in lacking}
+    named = {one.name: f"{_named(one.name, origins, one.digest)}, {_why(one.name)}" for one in lacking}
     unknown = {name: f"{_named(name, origins)}, {_why(name)}" for name in sorted(names - set(known.values()))}
-    return list((unknown | told).values())
+    return list((unknown | named).values())
 
 
 def _named(name: str, origins: Mapping[str, str], digest: int | None = None) -> str:

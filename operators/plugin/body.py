@@ -296,7 +296,7 @@ class _Plan:
     ) -> Array:
         there, here = operand.parts(box, origin)
         inside = chunk[there]
-        if operand.edge != operand.edge:  # nothing was filled: what lay there before is nobody's
+        if operand.edge != operand.edge:  # nothing was filled: the memory holds earlier data
             inside[...] = operand.outside
         array = inside
         if not _is_all(here, box):

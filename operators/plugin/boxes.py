@@ -2,7 +2,7 @@
 """Boxes of members, and memory that holds exactly what they declare of a tensor.
 
 What a box may touch lies between margins on all sides, so that a read or write beside it stays in memory
-whose coordinates are known: the margins hold numbers that are nobody's.
+whose coordinates are known: the margins hold filler numbers.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Chunk:
         return cells
 
     def beside(self) -> Array:
-        """Where cells are nobody's."""
+        """A mask of the cells that hold filler."""
         mask = np.ones(self.sizes, bool)
         mask[self.inside] = False
         return mask

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes to check a kernel with, where nobody gives a model: from its declaration, or its ``examples``.
+"""Nodes to check a kernel with, where there is no model: from its declaration, or its ``examples``.
 
 Shapes are small and odd, so that every member can run alone; seeds are fixed.
 """

@@ -10,7 +10,7 @@ A class in Python with a compiled body, and the
 library that has the body, are one plug-in too, whichever comes first: what Python declares holds.
 
 Two plug-ins with one kernel name, or with mappings of one ONNX operator, are a conflict: an error that names
-both files, or where it is asked for the first one stays and the other is skipped and told of.
+both files, or, with ``on_conflict="first"``, the first one stays and ``skipped`` names the other.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _body(kernel: PluginKernel) -> str:
 
 
 def _holder(kernel: PluginKernel) -> PluginKernel | None:
-    """Who has its name, or its digest."""
+    """The kernel that has its name, or its digest."""
     named = _KERNELS.get(kernel.kernel.name)
     if named is not None:
         return named

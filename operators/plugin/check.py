@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check mode: whether a kernel touches what it declares, and nothing else.
 
-Every member runs alone, with exactly what it declares of each tensor; beside that lie numbers that are
-nobody's, and behind them, for compiled bodies, memory without access. A call is made twice, with other such
-numbers: what differs was read. Then all members run in other orders and partitions, and must give the bits of
-one call. What accessors say of themselves is taken as they say it.
+Every member runs alone, with exactly what it declares of each tensor; beside that lie filler numbers, and
+behind them, for compiled bodies, memory without access. A call is made twice, with other filler; where
+results differ, the body read it. Then all members run in other orders and partitions, and must give the bits
+of one call. What accessors say of themselves is taken as they say it.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Checker:
                 self._outside(box, chunk, name, chunk.coordinate(cell), True)
 
     def both(self, box: MemberBox) -> tuple[Ran, Ran]:
-        """The call among large numbers that are nobody's, and among small ones."""
+        """The call beside large filler numbers, and beside small ones."""
         runs = []
         for high in (True, False):
             before = self.prepared(box, high)
@@ -297,7 +297,7 @@ class Checker:
             text += f", {kept.size / max(1, kept.size - int(kept.sum())):.3g} times what it writes"
         self.found.add("gap", text, member=box.first, operand=name, coordinate=where, declared=declared)
 
-    # -- who read what is nobody's --------------------------------------------------------------
+    # -- which read reached filler --------------------------------------------------------------
 
     def _explain(self, box: MemberBox, output: str) -> None:
         """Says why two calls with the same inputs gave other bits of ``output``."""
@@ -434,10 +434,10 @@ class Checker:
                 continue
             busy = max(min(members, -(-(size - it.start) // math.ceil(it.a))) for it, size in follows)
             if busy >= 1 and members >= WIDE * busy:
-                told = ", ".join(dict.fromkeys(str(it) for it, _ in follows))
+                access = ", ".join(dict.fromkeys(str(it) for it, _ in follows))
                 text = (
                     f"index dimension {d} has {counted(members, 'member')}, of which {members - busy} touch "
-                    f"nothing of any output ({told}): their writes are dropped; {members / busy:.3g} times "
+                    f"nothing of any output ({access}): their writes are dropped; {members / busy:.3g} times "
                     "what is needed"
                 )
                 self.found.add("wide", text, ratio=members / busy, member=(0,) * d + (busy,))
@@ -449,10 +449,10 @@ class Checker:
             if name in self.instance.aux or not any(not it.whole for it in self.instance.intervals(name)):
                 continue
             found = [(self._ratio(box, name), box) for box in boxes]
-            told = [(ratio, box) for ratio, box in found if ratio is not None]
-            if not told or min(ratio for ratio, _ in told) < WIDE:
+            wide = [(ratio, box) for ratio, box in found if ratio is not None]
+            if not wide or min(ratio for ratio, _ in wide) < WIDE:
                 continue
-            ratio, box = max(told, key=lambda pair: pair[0])
+            ratio, box = max(wide, key=lambda pair: pair[0])
             intervals, shape = self.instance.intervals(name), self.inputs[name].shape
             declared = range_text(*declared_range(intervals, shape, box))
             text = (
@@ -461,7 +461,7 @@ class Checker:
             self.found.add("wide", text, member=box.first, operand=name, declared=declared, ratio=ratio)
 
     def _ratio(self, box: MemberBox, name: str) -> float | None:
-        """How many times more than it touches a member declares of an input; None where nobody can tell."""
+        """How many times more than it touches a member declares of an input; None if unknown."""
         chunk = self.chunk(name, box)
         base = self.prepared(box, True)
         inside = chunk.inside

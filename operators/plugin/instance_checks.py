@@ -101,9 +101,9 @@ def _check_race(node: Node, instance: KernelInstance, name: str, shape: tuple[in
     for d, members in enumerate(instance.index_space):
         if members == 1 or any(_apart(it) for it in instance.access[name] if it.dim == d):
             continue
-        told = [str(it) for it in instance.access[name] if it.dim == d]
-        given = f"{', '.join(told)}: members 0 and 1 of index dimension {d} write the same elements"
-        if not told:
+        follow = [str(it) for it in instance.access[name] if it.dim == d]
+        given = f"{', '.join(follow)}: members 0 and 1 of index dimension {d} write the same elements"
+        if not follow:
             given = f"nothing that follows index dimension {d}: its {members} members write the same elements"
         accepted = f"intervals along i{d} that do not overlap, of one dimension of {name}"
         raise node.refuse("access", f"access of output {name}, a race", given, accepted)
@@ -189,12 +189,12 @@ def declared_shapes(kernel: CustomKernel, node: Node) -> dict[str, Made]:
     """What the model says of its outputs, for kernels without ``infer``."""
     found = {}
     for i, one in enumerate(kernel.outputs):
-        told = node.spec.outputs[i] if i < len(node.spec.outputs) else None
-        row = None if told is None else open_dtype_of(told.dtype)
-        if told is None:
+        stated = node.spec.outputs[i] if i < len(node.spec.outputs) else None
+        row = None if stated is None else open_dtype_of(stated.dtype)
+        if stated is None:
             accepted = "a shape that the model declares, or a method infer"
             raise node.refuse("dynamic_shape", f"shape of output {one.name}", "nothing known", accepted)
-        found[one.name] = Made(str(told.dtype) if row is None else row.name, told.shape)
+        found[one.name] = Made(str(stated.dtype) if row is None else row.name, stated.shape)
     return found
 
 

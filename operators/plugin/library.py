@@ -39,7 +39,7 @@ class LibraryKernel(PluginKernel):
     def instantiate(self, node: Node) -> KernelInstance:
         made = self._instance(node)
         outputs = self._made(node, data.outputs_of(self.kernel, made))
-        node.tell_index_space(tuple(made["index_space"]) or (1,))  # one member makes a scalar
+        node.set_index_space(tuple(made["index_space"]) or (1,))  # one member makes a scalar
         node.scalars.update(data.scalars_of(self.kernel, node, made))
         node.work_terms.update(made["work"] or {})
         access = data.access_of(self.kernel, node, made)

@@ -125,12 +125,12 @@ def _attribute(given: Any) -> list[int] | list[float] | bytes | None:
 
 def outputs_of(kernel: CustomKernel, made: Mapping[str, Any]) -> dict[str, Made]:
     """Dtype and shape of every output, as an instance says them."""
-    told = zip(kernel.outputs, made["outputs"], strict=True)
-    return {one.name: Made(_BY_CODE[dtype], tuple(shape)) for one, (dtype, shape) in told}
+    stated = zip(kernel.outputs, made["outputs"], strict=True)
+    return {one.name: Made(_BY_CODE[dtype], tuple(shape)) for one, (dtype, shape) in stated}
 
 
 def access_of(kernel: CustomKernel, node: Node, made: Mapping[str, Any]) -> dict[str, tuple[Interval, ...]]:
-    """The intervals of every operand that is there; outputs have been told."""
+    """The intervals of every operand that is there; the node knows its outputs by now."""
     found = {}
     for one, intervals in zip(kernel.operands, made["access"], strict=False):
         if node[one.name].present:
@@ -184,8 +184,8 @@ def aux_of(kernel: CustomKernel, node: Node, made: Mapping[str, Any]) -> dict[st
         wanted = math.prod(shape) * row.itemsize
         if any(extent < 1 for extent in shape) or wanted != len(data):
             accepted = f"extents of 1 or more, and as many bytes of {one.dtypes}"
-            told = f"shape {list(shape)} with {counted(len(data), 'byte')}"
-            raise node.refuse("parameter_invalid", f"auxiliary tensor {one.name}", told, accepted)
+            given = f"shape {list(shape)} with {counted(len(data), 'byte')}"
+            raise node.refuse("parameter_invalid", f"auxiliary tensor {one.name}", given, accepted)
         found[one.name] = np.frombuffer(data, row.numpy).reshape(shape)
     return found
 

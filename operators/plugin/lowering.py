@@ -50,18 +50,18 @@ def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
     outputs = {}
     for i, one in enumerate(kernel.outputs):
         dtype, shape = instance.outputs[one.name]
-        told = node.spec.outputs[i] if i < len(node.spec.outputs) else None
-        outputs[one.name] = told or lowering.temp(DTYPES[dtype].numpy, shape)
+        stated = node.spec.outputs[i] if i < len(node.spec.outputs) else None
+        outputs[one.name] = stated or lowering.temp(DTYPES[dtype].numpy, shape)
         check_made(node, one.name, outputs[one.name], dtype, shape)
     lowering.emit(MemberOperator(plugin, node, instance, tensors | constants, outputs, device))
 
 
-def check_made(node: Node, name: str, told: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:
+def check_made(node: Node, name: str, stated: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:
     """Raises ``KernelError`` where the model says otherwise of an output than the kernel."""
-    if told.dtype != DTYPES[dtype].numpy:
-        raise node.refuse("dtype", f"dtype of output {name}", dtype, f"{told.dtype}, as the model says")
-    if told.shape != shape:
-        given, accepted = list(shape), f"{list(told.shape)}, as the model says"
+    if stated.dtype != DTYPES[dtype].numpy:
+        raise node.refuse("dtype", f"dtype of output {name}", dtype, f"{stated.dtype}, as the model says")
+    if stated.shape != shape:
+        given, accepted = list(shape), f"{list(stated.shape)}, as the model says"
         raise node.refuse("output_size", f"shape of output {name}", given, accepted)
 
 
@@ -138,14 +138,14 @@ class MemberOperator(Operator):
         try:
             super().check_fits()
         except Unsupported as error:
-            raise self._told(error) from error
+            raise self._largest_operand(error) from error
         for nest in self._nests:  # dimensions that are not cut may be too much for memory tiles
             try:
                 select(nest, self.device)
             except SolutionError as error:
                 raise Unsupported(error.given, error.accepted) from error
 
-    def _told(self, error: Unsupported) -> Unsupported:
+    def _largest_operand(self, error: Unsupported) -> Unsupported:
         if not self._nests:
             return error
         nest, limits = self._nests[0], resources(self.device)
@@ -156,11 +156,11 @@ class MemberOperator(Operator):
         need = doubled + sum(sizes[name] for name in self.made) + sum(self.instance.scratch.values())
         if need <= limits.buffer_bytes:
             return error
-        told = ", ".join(map(str, self.instance.access.get(largest, ()))) or "whole"
+        access = ", ".join(map(str, self.instance.access.get(largest, ()))) or "whole"
         others = need - sizes[largest] * (1 if largest in self.made else 2)
         fits = max(0, (limits.buffer_bytes - others) // (1 if largest in self.made else 2))
         return Unsupported(
-            f"operand {largest} (access {told}) needs {counted(sizes[largest], 'byte')} in every call, "
+            f"operand {largest} (access {access}) needs {counted(sizes[largest], 'byte')} in every call, "
             f"{counted(need, 'byte')} with the others (inputs twice); a core holds {limits.buffer_bytes}",
             f"at most {counted(fits, 'byte')} of {largest} per call: intervals that follow an index "
             "dimension, not all of a dimension",

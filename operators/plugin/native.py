@@ -31,12 +31,12 @@ _PROVIDED: list[Native] = []
 
 
 def provide(native: Native) -> None:
-    """Says who answers; the last one counts."""
+    """Sets the extension that answers; the last one counts."""
     _PROVIDED[:] = [native]
 
 
 def native() -> Native:
-    """Who answers. Raises ``InternalError`` where nobody was provided."""
+    """The extension. Raises ``InternalError`` before one was provided."""
     if not _PROVIDED:
         accepted = "dispatch/base/native.py, which provides the C++ extension"
         raise InternalError("operators/plugin/native.py", "nothing provided", accepted, "import onedispatch")

@@ -109,10 +109,10 @@ class Node:
             self._tensors[operand.name] = self._input(operand, tensor)
         self._check_likes(kernel.inputs)
         self.preferred_split: int | None = None  # the index dimension that is best cut first
-        told = {scalar: self._told(scalar) for scalar in kernel.own_scalars}
+        stated = {scalar: self._stated(scalar) for scalar in kernel.own_scalars}
         self.scalars = {
             scalar.name: self.checked_scalar(scalar, value, f"attribute {self._attribute(scalar)!r}")
-            for scalar, value in told.items()
+            for scalar, value in stated.items()
             if value is not None
         }
 
@@ -142,12 +142,12 @@ class Node:
         return self._device.columns * self._device.core_rows
 
     def __getitem__(self, name: str) -> Any:
-        """The operand: an input, or an output once ``infer`` has told it."""
+        """The operand: an input, or an output once ``infer`` has given it."""
         if name in self._tensors:
             return self._tensors[name]
         if name in (one.name for one in self._kernel.outputs):
             raise self.refuse(
-                "parameter_invalid", f'n["{name}"]', "an output before infer has told it", "inputs"
+                "parameter_invalid", f'n["{name}"]', "an output before infer has given it", "inputs"
             )
         raise self.refuse("parameter_invalid", "an operand", repr(name), ", ".join(self._names()))
 
@@ -191,7 +191,7 @@ class Node:
 
     @property
     def index_space(self) -> tuple[int, ...]:
-        """Members along each index dimension, once the method of that name has told it."""
+        """Members along each index dimension, once the method of that name has given it."""
         if self._index_space is None:
             raise self.refuse("parameter_invalid", "n.index_space", "nothing yet", "to be asked in access")
         return self._index_space
@@ -301,12 +301,12 @@ class Node:
 
     # -- for those who place ---------------------------------------------------------------
 
-    def tell_outputs(self, outputs: Mapping[str, Made]) -> None:
+    def set_outputs(self, outputs: Mapping[str, Made]) -> None:
         """From here on outputs are known too."""
         for name, made in outputs.items():
             self._tensors[name] = NodeTensor(name, made.dtype, made.shape)
 
-    def tell_index_space(self, sizes: tuple[int, ...]) -> None:
+    def set_index_space(self, sizes: tuple[int, ...]) -> None:
         self._index_space = sizes
 
     @property
@@ -357,8 +357,8 @@ class Node:
             raise self.refuse("dtype", f"dtype of input {operand.name}", given, " or ".join(dtypes), remedy)
         self.check_rank("input", operand, tensor.shape)
         if operand.quantised is not None and operand.quantised != (tensor.quantisation is not None):
-            told = ("no scale and zero point", "scale and zero point")
-            wanted, found = told[operand.quantised], told[tensor.quantisation is not None]
+            stated = ("no scale and zero point", "scale and zero point")
+            wanted, found = stated[operand.quantised], stated[tensor.quantisation is not None]
             raise self.refuse("quantisation", f"input {operand.name}", f"a tensor with {found}", wanted)
         return NodeTensor(operand.name, row.name, tensor.shape, tensor.quantisation, tensor.value)
 
@@ -382,7 +382,7 @@ class Node:
     def _attribute(self, scalar: Scalar) -> str:
         return self._attributes.get(scalar.name, scalar.name)
 
-    def _told(self, scalar: Scalar) -> Any:
+    def _stated(self, scalar: Scalar) -> Any:
         return self._spec.attr(self._attribute(scalar), scalar.default)
 
     def _missing(self, scalar: Scalar) -> KernelError:

@@ -27,7 +27,7 @@ OWN_BODY, REFERENCE = "the kernel's own body", "the kernel's reference"
 
 
 def engine_of(kernel: Any) -> str:
-    """Who computes the nodes of ``kernel`` on the host."""
+    """The name of what computes the nodes of ``kernel`` on the host."""
     return REFERENCE if kernel.has_reference else OWN_BODY
 
 

@@ -262,14 +262,14 @@ def maps(
         _check_results(like, infer, target if kernel is None else None)
         function = target if kernel is None else NodeMapping(kernel, attributes or {})
         custom = None if kernel is None else function
-        told = dtypes or (numpy_names(kernel.kernel) if kernel else ("float32",))
+        types = dtypes or (numpy_names(kernel.kernel) if kernel else ("float32",))
         said = notes or (kernel.kernel.summary if kernel else "")
         origin = origin_of(target) if kernel is None else kernel.origin
         if kernel and not catalog.loading() and catalog.named(kernel.kernel.name) is None:
             catalog.add_kernel(kernel)  # taken back in between
         for op_type in op_types:
             row = registry.OpMapping(
-                domain, op_type, told, said, function, custom=custom, origin=origin, like=like, infer=infer
+                domain, op_type, types, said, function, custom=custom, origin=origin, like=like, infer=infer
             )
             if not catalog.loading() and registry.mapping_for(domain, op_type) in _OWN:
                 catalog.withdraw_mapping(domain, op_type)

@@ -58,7 +58,7 @@ class PluginKernel(ABC):
     def _made(self, node: Node, answer: Any) -> dict[str, Made]:
         """The outputs that ``answer`` says, checked; ``node`` knows them from here on."""
         outputs = checked_outputs(self.kernel, node, answer)
-        node.tell_outputs(outputs)
+        node.set_outputs(outputs)
         node.check_outputs_alike()
         return outputs
 
@@ -69,7 +69,7 @@ class PluginKernel(ABC):
         access: Mapping[str, tuple[Interval, ...]],
         in_place: Mapping[str, str],
     ) -> KernelInstance:
-        """The instance for a node that has been told everything else, checked."""
+        """The instance for a node that knows everything else, checked."""
         instance = KernelInstance(
             {name: (made.dtype, made.shape) for name, made in outputs.items()},
             node.index_space,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``t.print`` of a Python body: ``t.print("v=%bf at %d", v, i)``, or with the member in front.
 
-The text is made by the formatter that compiled kernels have (``onedispatch/plugin_print.h``), by whoever
-listens: it is handed the format and plain Python values.
+The text is made by the formatter that compiled kernels have (``onedispatch/plugin_print.h``):
+a listener is handed the format and plain Python values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onedispatch.transactions.base.text import counted
 
 
 class Listener(Protocol):
-    """Who takes what bodies print."""
+    """Takes what bodies print."""
 
     def print(self, member: Sequence[int], text: str, values: Sequence[Any]) -> None: ...
 

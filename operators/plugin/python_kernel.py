@@ -47,7 +47,7 @@ class PythonKernel(PluginKernel):
         if self.kernel.library:
             return compiled_body(self.kernel, self.origin)
         own = self.method("body")
-        assert own is not None  # nobody asks where a library has it
+        assert own is not None  # a library has its own functions, above
         return body.functions(self.kernel, own, {one.name: one.dtypes for one in self.kernel.scratch_tensors})
 
     def method(self, name: str) -> Callable[..., Any] | None:
@@ -89,14 +89,14 @@ class PythonKernel(PluginKernel):
         if self.method("index_space") is None:
             space = node[self.kernel.outputs[0].name].shape
         sizes = index_space_of(node, space)
-        node.tell_index_space(sizes)
+        node.set_index_space(sizes)
         if all(0 not in made.shape for made in outputs.values()):
             check_index_space(node, sizes)
         access = self._access(node)
-        told = self._ask("work", node)
-        if isinstance(told, Mapping):
-            node.work(**told)
-        self._tell_scalars(node)
+        work = self._ask("work", node)
+        if isinstance(work, Mapping):
+            node.work(**work)
+        self._set_scalars(node)
         node.checked_scalars()  # what is missing is said before what is too much
         node.check_attributes()
         return self._bound(node, outputs, access, self.kernel.in_place)
@@ -131,7 +131,7 @@ class PythonKernel(PluginKernel):
             found[name] = as_intervals(intervals)
         return found
 
-    def _tell_scalars(self, node: Node) -> None:
+    def _set_scalars(self, node: Node) -> None:
         answer = self._ask("scalars", node) or {}
         if not isinstance(answer, Mapping):
             accepted = "numbers by scalar: {'a': 1.0}"

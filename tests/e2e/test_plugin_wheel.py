@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger has: a new environment with the wheel, g++ and nothing of the checkout."""
+"""What a plug-in author has: a new environment with the wheel, g++ and nothing of the checkout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def done(command: list[str] | str, folder: Path, environment: dict[str, str] | N
 @pytest.fixture(scope="module")
 def place(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel; what the wheel needs is found where the tests have it."""
-    folder = tmp_path_factory.mktemp("stranger")
+    folder = tmp_path_factory.mktemp("author")
     wheel = [
         sys.executable,
         "-m",

@@ -56,7 +56,7 @@ class Placed(PluginKernel):
         return {name: Made(*told) for name, told in self.instance.outputs.items()}
 
     def instantiate(self, node: Node) -> KernelInstance:
-        node.tell_outputs(self.infer(node))
+        node.set_outputs(self.infer(node))
         check_instance(self.kernel, node, self.instance)
         return self.instance
 

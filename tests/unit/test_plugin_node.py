@@ -108,8 +108,8 @@ def test_quantisation_is_verified(wanted: bool) -> None:
 
 def test_elementwise_broadcasts_from_the_last_dimension() -> None:
     n = node(tensor("q", 2, 1, 4), tensor("r", 4))
-    n.tell_outputs({"z": Made("f32", (2, 3, 4))})
-    n.tell_index_space((2, 3, 4))
+    n.set_outputs({"z": Made("f32", (2, 3, 4))})
+    n.set_index_space((2, 3, 4))
     i = Interval
     assert n.elementwise() == {"x": (i(0), i(), i(2)), "y": (i(2),), "z": (i(0), i(1), i(2))}
     assert (
@@ -117,7 +117,7 @@ def test_elementwise_broadcasts_from_the_last_dimension() -> None:
         == n.elementwise("x", "z")
         == {k: v for k, v in n.elementwise().items() if k != "y"}
     )
-    n.tell_index_space((4,))
+    n.set_index_space((4,))
     with pytest.raises(KernelError, match=r"shape of x: given \[2, 1, 4\] beside an index space of \[4\]"):
         n.elementwise("x")
 
@@ -137,7 +137,7 @@ def test_what_an_instance_adds() -> None:
     n.aux("table", [1, 2, 3])
     n.scratch("tmp", (2, 3))
     n.pad("x", -1)
-    n.tell_outputs({"z": Made("i8", (2,))})
+    n.set_outputs({"z": Made("i8", (2,))})
     n.fill("z", 2)
     n.work(mul=2)
     assert n.arrays["table"].dtype == np.int8 and n.scratch_bytes == {"tmp": 24}
@@ -148,7 +148,7 @@ def test_what_an_instance_adds() -> None:
     ("act", "says"),
     [
         (lambda n: n["q"], "an operand: given 'q'; accepted: x, y, z"),
-        (lambda n: n["z"], "an output before infer has told it"),
+        (lambda n: n["z"], "an output before infer has given it"),
         (lambda n: n["y"].shape, "given an absent input"),
         (lambda n: n.index_space, "n.index_space: given nothing yet"),
         (lambda n: n.aux("tabel", [1]), "given 'tabel'; accepted: table, recip"),
