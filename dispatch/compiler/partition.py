@@ -23,7 +23,7 @@ Place = Literal["npu", "cpu"]
 class Region:
     """Units that run together in one place, in topological order.
 
-    ``inputs`` come from outside (graph inputs or other regions); ``outputs`` leave.
+    ``inputs`` are graph inputs or made by other regions; ``outputs`` are read by others or by the caller.
     """
 
     place: Place

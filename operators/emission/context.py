@@ -43,9 +43,8 @@ def context(
     """What a transaction for ``device`` runs in.
 
     Args:
-        arguments: the bytes of kernel arguments that hold parameter blocks; nobody on the device
-            may write them.
-        image: what the overlay loads into program memory; None: kernels that nobody knows, and any may run.
+        arguments: the bytes of kernel arguments that hold parameter blocks; the device may not write them.
+        image: what the overlay loads into program memory; None: unknown, and any kernel may run.
     """
     program = ANY_KERNEL if image is None else SUPER_KERNEL
     return Context(_overlay(device, image or EMPTY), (program,), dict(arguments or {}), device)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What reaches a column's memory tile and cores as control packets: register writes that a shim DMA fetches.
 
-The controller takes a hundred cycles and more for a register, a stream takes one for a word. And what all
-cores of a column are told alike passes them once: each takes a copy and hands it on. So an operator's
+The controller takes a hundred cycles and more for a register, a stream takes one for a word. What all
+cores of a column get alike passes them once: each takes a copy and hands it on. So an operator's
 descriptors and first tasks, its parameter block and programs lie in device memory, and one task of shim
 MM2S 1 carries them.
 

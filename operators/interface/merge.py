@@ -12,12 +12,12 @@ from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 
 @dataclass(frozen=True)
 class Merge:
-    """One way in which a producer takes in its reader; it is told as ``<kind of the producer>_<name>``.
+    """One way in which a producer takes in its reader; reasons call it ``<kind of the producer>_<name>``.
 
     ``concerns(producer, reader)`` says whether it is about the two; ``make`` gives the operator that both
     become, which writes what the reader wrote and may take more inputs. It raises ``Unsupported`` with the
-    condition that failed. That nobody else reads the value between them is seen to by who asks; where
-    somebody does, ``keep`` gives the operator that writes it too, if there is one.
+    condition that failed. The caller checks that the value between them has no other reader; where it has,
+    ``keep`` gives the operator that writes it too, if there is one.
     """
 
     name: str

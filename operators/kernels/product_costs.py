@@ -38,7 +38,7 @@ def requantised_sums(sums: e.Expr, scales: e.Expr, x: str) -> e.Expr:
 def finished_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
     """Cycles of making so many vectors of 32-bit ``sums`` narrow, or f32: those are converted once, and
     multiplied by the scale where there is one."""
-    # No type of integers multiplies at the price of f32: by it the result's type is told.
+    # No type of integers multiplies at the price of f32, so the price tells integers from floats.
     floats = 1 - e.differs(e.device("mul_cycles", "out"), e.device("f32_mul_cycles"))
     of_bytes = e.named("bytes as floats", floats * (1 - e.differs(e.item_bytes("a"), 1)))
     conversion, split = (

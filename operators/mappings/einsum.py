@@ -178,7 +178,7 @@ class _Contraction:
         return made
 
     def summed(self, term: _Term, kept: set[str], target: TensorSpec | None = None) -> _Term:
-        """Without the labels that nobody else has."""
+        """Returns the term summed over the labels that neither other terms nor the result have."""
         gone = [x for x in term.labels if x not in kept]
         if not gone:
             return term

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that others hand over, held to the field types of their declaration.
+"""Checks values of callers against the field types of their declaration.
 
-Type annotations bind nobody: a selector may answer with whatever it likes. What passes here is made of
-exactly the declared types, and of nothing that whoever made it can still change. ``plain`` does the same
+Python does not enforce annotations: a selector may return anything. What passes here is made of exactly the
+declared types, and of nothing that its maker can still change. ``plain`` does the same
 for data that was read.
 """
 

@@ -25,7 +25,7 @@ class Nest(LoopNest):
     """
 
     def __post_init__(self) -> None:
-        for name in ("roles", "scalars"):  # nobody changes a nest that a problem or a schedule has
+        for name in ("roles", "scalars"):  # a nest that a problem or a schedule holds must not change
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         if self.kernel.members:  # auxiliary tensors are strided ones of the instance
             check_nest(self)

@@ -64,6 +64,13 @@ def _check_numbers(nest: LoopNest) -> None:
         given = nest.scalars.get(scalar.name, 0)
         if scalar.table is None and isinstance(given, str):
             raise _error(nest, f"scalar {scalar.name!r}", repr(given), "a number")
+        if (
+            scalar.table is None
+            and not scalar.hidden
+            and scalar.name in nest.scalars
+            and not scalar.takes(given)
+        ):
+            raise _error(nest, f"scalar {scalar.name!r}", repr(given), scalar.accepted)
         if scalar.table is not None and not _names_row(scalar.table, given):
             known = ", ".join(row.name for row in scalar.table.rows)
             raise _error(nest, f"scalar {scalar.name!r}", repr(given), known)
@@ -114,8 +121,8 @@ def _check_dtype(nest: LoopNest, tensor: Tensor, given: str) -> None:
         accepted = [like.dtype.name]
     if given not in accepted:
         what = f"element type of operand {tensor.name!r}"
-        told = f"{accepted[0]}, that of {tensor.like!r}" if like is not None else ", ".join(accepted)
-        raise _error(nest, what, given, told)
+        wanted = f"{accepted[0]}, that of {tensor.like!r}" if like is not None else ", ".join(accepted)
+        raise _error(nest, what, given, wanted)
 
 
 def _check_types(nest: LoopNest) -> None:
@@ -123,11 +130,11 @@ def _check_types(nest: LoopNest) -> None:
     given = {name: operand.dtype.name for name, operand in nest.bound.items()}
     rows = nest.kernel.type_rows
     if rows and not any(all(dtype in row.get(name, ()) for name, dtype in given.items()) for row in rows):
-        told = ", ".join(f"{name} {dtype}" for name, dtype in given.items())
+        found = ", ".join(f"{name} {dtype}" for name, dtype in given.items())
         accepted = "; ".join(
             ", ".join(f"{name} {'|'.join(row[name])}" for name in given if name in row) for row in rows
         )
-        raise _error(nest, "its element types together", told, accepted)
+        raise _error(nest, "its element types together", found, accepted)
 
 
 def _check_function(nest: LoopNest, scalar: Scalar, dtype: str) -> None:
