@@ -22,6 +22,7 @@ from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.dispatch.runtime.blame import blamed
+from onedispatch.dispatch.runtime.built import require_built
 from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.dispatch.runtime.trace import trace_of
@@ -73,6 +74,7 @@ class DeviceSession:
         kernel = self._kernels.get(image)
         if kernel is None:
             register_kernels()
+            require_built(image)
             binary = core.xclbin(overlay_xclbin(self._description, image))
             self._device.register_xclbin(binary)
             context = core.hw_context(self._device, binary.get_uuid())
