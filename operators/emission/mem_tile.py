@@ -128,12 +128,9 @@ class MemTile:
             self.bds[number] = overlay.mem_bd(
                 at[j],
                 words * hold.parts[j],
-                empty,
-                full,
-                hold.slots,
-                next_bd=following.get(number),
-                count=hold.repeat,
-                slot_words=panel,
+                (empty, full),
+                overlay.Slots(hold.slots, panel, hold.repeat),
+                following.get(number),
             )
         if hold.repeat > 1:
             self.locks += [(empty, hold.slots * hold.repeat) for empty, _ in locks]
@@ -151,8 +148,9 @@ class MemTile:
             dims = self._apart(port)
             for number, ring in zip(numbers, rings, strict=True):
                 ((empty, full),) = ring.locks
+                slots, then = overlay.Slots(hold.slots), following.get(number)
                 self.bds[number] = overlay.mem_bd(
-                    ring.at[0], panel, full, empty, hold.slots, following.get(number), ring.packet, dims=dims
+                    ring.at[0], panel, (full, empty), slots, then, ring.packet, dims
                 )
             self._push(1, MM2S, channel, numbers[0], panels, panel_steps)
             return
@@ -166,8 +164,7 @@ class MemTile:
                 self.bds[number] = overlay.mem_bd(
                     ring.at[j] + 4 * slot * panel,
                     words * hold.parts[j],
-                    full,
-                    empty,
+                    (full, empty),
                     next_bd=following.get(number),
                     packet=ring.packet,
                 )
@@ -193,6 +190,7 @@ class MemTile:
         drain = self._take(DRAIN, len(rows) * len(parts))
         following = dict(pairwise(drain))
         slots = overlay.RING_SLOTS // len(parts)
+        ring = overlay.Slots(slots)
         for lane in range(min(len(rows), ROW_LANES)):
             sharing = rows[lane::ROW_LANES]
             fills = self._take(OUT_FILL + lane, len(sharing) * len(parts))
@@ -205,8 +203,8 @@ class MemTile:
                     parts, accumulate(parts, initial=0), fill, send, strict=False
                 ):
                     at = start + 4 * first
-                    self.bds[taken] = overlay.mem_bd(at, words, empty, full, slots, nexts.get(taken))
-                    self.bds[given] = overlay.mem_bd(at, words, full, empty, slots, following.get(given))
+                    self.bds[taken] = overlay.mem_bd(at, words, (empty, full), ring, nexts.get(taken))
+                    self.bds[given] = overlay.mem_bd(at, words, (full, empty), ring, following.get(given))
             self._push(0, S2MM, OUT_FILL + lane, fills[0], s.outer_steps, s.inner_steps)
         self._push(1, MM2S, DRAIN, drain[0], s.outer_steps, s.inner_steps)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from onedispatch.operators.declarations.params import PARAM_LOCKS
@@ -207,8 +208,8 @@ def _mem(builder: TransactionBuilder, column: int, limits: Resources) -> None:
     tile.lock(full, 0)
     in_bd, out_bd = limits.mem_param_bds
     for index, words in (
-        (in_bd, mem_bd(limits.mem_param_at, PARAM_WORDS, empty, full)),
-        (out_bd, mem_bd(limits.mem_param_at, PARAM_WORDS, full, empty)),
+        (in_bd, mem_bd(limits.mem_param_at, PARAM_WORDS, (empty, full))),
+        (out_bd, mem_bd(limits.mem_param_at, PARAM_WORDS, (full, empty))),
     ):
         builder.blockwrite(tile.address("DMA_BD", index), words)
 
@@ -340,20 +341,32 @@ def core_bd(
     return tuple(described.to_words())
 
 
+@dataclass(frozen=True)
+class Slots:
+    """A ring of ``count`` buffers, ``apart`` words from one to the next (0: side by side).
+
+    Locks move by ``credits`` for each.
+    """
+
+    count: int = 1
+    apart: int = 0
+    credits: int = 1
+
+
+ONE_SLOT = Slots()
+
+
 @lru_cache(maxsize=4096)
 def mem_bd(
     base: int,
     words: int,
-    acquire: int,
-    release: int,
-    slots: int = 1,
+    locks: tuple[int, int],
+    slots: Slots = ONE_SLOT,
     next_bd: int | None = None,
     packet: int | None = None,
-    count: int = 1,
-    slot_words: int = 0,
     dims: tuple[tuple[int, int], ...] = (),
 ) -> tuple[int, ...]:
-    """The same in a memory tile: locks move by ``count``, slots lie ``slot_words`` apart.
+    """The same in a memory tile, where ``locks`` are the one that it acquires and the one that it releases.
 
     ``packet`` prepends a packet header with that id.
     """
@@ -361,9 +374,9 @@ def mem_bd(
         base,
         words,
         dims,
-        iteration=(slot_words or words, slots) if slots > 1 else None,
-        acquire=(acquire, -count),
-        release=(release, count),
+        iteration=(slots.apart or words, slots.count) if slots.count > 1 else None,
+        acquire=(locks[0], -slots.credits),
+        release=(locks[1], slots.credits),
         next_bd=next_bd,
         packet_id=packet,
     )

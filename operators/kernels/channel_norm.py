@@ -16,7 +16,7 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.interface.operator import Operator, TensorSpec
-from onedispatch.operators.kernels.elementwise import Eltwise, View, broadcast
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, broadcast
 from onedispatch.operators.kernels.rows import LENGTH, ROW_TENSOR, middle_axis_nest
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
@@ -83,8 +83,8 @@ class ChannelAffine(Eltwise):
             TensorSpec(f"{output.name}//{part}", value.dtype, value.shape, value)
             for part, value in (("scale", scale), ("shift", shift))
         ]
-        views = affine_views(x)
-        super().__init__(name, "muladd", [x, *constants], output, device, activation=activation, views=views)
+        layout, inputs = Layout(affine_views(x)), [x, *constants]
+        super().__init__(name, "muladd", inputs, output, device, activation=activation, layout=layout)
 
 
 class Lrn(Operator):

@@ -25,7 +25,6 @@ from onedispatch.operators.declarations.formulas import (
     widened,
     words,
 )
-from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
@@ -270,18 +269,16 @@ class Conv(Operator):
     def __init__(
         self,
         name: str,
-        x: TensorSpec,
-        weights: TensorSpec,
-        bias: TensorSpec | None,
+        inputs: Sequence[TensorSpec],
         output: TensorSpec,
         window: Window,
         groups: int,
         device: Device,
-        activation: Activation | None = None,
         planes: Planes | None = None,
     ) -> None:
-        inputs = [x, weights] if bias is None else [x, weights, bias]
-        super().__init__(name, inputs, output, device, activation)
+        x, weights, *biases = inputs
+        bias = biases[0] if biases else None
+        super().__init__(name, inputs, output, device)
         self.x, self.weights, self.bias, self.window, self.groups = x, weights, bias, window, groups
         self.planes = planes or Planes.of(x.shape, output.shape)
         self.images, self.made = x.shape[0], weights.shape[0]

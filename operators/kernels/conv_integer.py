@@ -98,9 +98,7 @@ class IntegerConv(Conv):
     def __init__(
         self,
         name: str,
-        x: TensorSpec,
-        weights: TensorSpec,
-        bias: TensorSpec | None,
+        inputs: Sequence[TensorSpec],
         output: TensorSpec,
         window: Window,
         groups: int,
@@ -108,7 +106,7 @@ class IntegerConv(Conv):
         meaning: RequantParams,
         planes: Planes | None = None,
     ) -> None:
-        super().__init__(name, x, weights, bias, output, window, groups, device, planes=planes)
+        super().__init__(name, inputs, output, window, groups, device, planes)
         self.meaning = meaning
         for what, tensor in meaning.operands.items():
             many = {"x_zero": 1, **WHOLE}.get(what, self.made)
@@ -117,8 +115,8 @@ class IntegerConv(Conv):
                 raise Unsupported(f"{what} {tensor.name} of {counted(tensor.size, 'value')}", accepted)
         self.packs = self.packs and all(t is None or t.is_const for t in meaning.known_early)
         self.inputs = (*self.inputs, *meaning.operands.values())
-        if self.depthwise and is_wide(x) and window.taps > NARROW_TAPS:
-            given = f"a depthwise window of {window.taps} taps over {x.dtype}"
+        if self.depthwise and is_wide(self.x) and window.taps > NARROW_TAPS:
+            given = f"a depthwise window of {window.taps} taps over {self.x.dtype}"
             raise Unsupported(given, f"at most {NARROW_TAPS} taps, or int8, uint8")
 
     # -- constants --------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -142,6 +142,18 @@ def peel(
     ]
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How tensors lie beside each other: a view of each input over ``shape``, and one of the output.
+
+    Without ``shape`` it is the output's, without ``out_view`` the output is contiguous.
+    """
+
+    views: Sequence[View]
+    shape: Sequence[int] | None = None
+    out_view: View | None = None
+
+
 class Eltwise(Operator):
     """``act(func(inputs))`` over the output's shape; inputs are broadcast, moved or permuted views.
 
@@ -165,17 +177,15 @@ class Eltwise(Operator):
         device: Device,
         *,
         alpha: float = 1.0,
-        beta: float = 1.0,
         activation: Activation | None = None,
-        views: Sequence[View] | None = None,
-        shape: Sequence[int] | None = None,
-        out_view: View | None = None,
+        layout: Layout | None = None,
     ) -> None:
         super().__init__(name, inputs, output, device, activation)
-        self.func, self.alpha, self.beta = func, alpha, beta
-        self.shape = tuple(output.device_shape if shape is None else shape)
-        self.views = list(views) if views is not None else [broadcast(t, output) for t in inputs]
-        self.out_view = out_view or View(contiguous_strides(self.shape))
+        self.func, self.alpha, self.beta = func, alpha, 1.0
+        layout = layout or Layout([broadcast(t, output) for t in inputs])
+        self.shape = tuple(output.device_shape if layout.shape is None else layout.shape)
+        self.views = list(layout.views)
+        self.out_view = layout.out_view or View(contiguous_strides(self.shape))
         self._check()
 
     def _check(self) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -175,6 +175,29 @@ class Matrix:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class ProductOptions:
+    """What a ``MatMul`` does beside multiplying: see there."""
+
+    bias: Array | None = None
+    alpha: float = 1.0
+    trans_a: bool = False
+    trans_b: bool = False
+    a_zero: TensorSpec | None = None
+    b_zero: TensorSpec | None = None
+    scale: TensorSpec | None = None
+    out_zero: TensorSpec | None = None
+    activation: Activation | None = None
+    matrices: tuple[Matrix, Matrix, Matrix] | None = None
+
+    def swapped(self) -> ProductOptions:
+        """Returns those of the transposed product of a vector."""
+        return replace(self, a_zero=self.b_zero, b_zero=self.a_zero, trans_a=False, trans_b=True)
+
+
+PLAIN = ProductOptions()
+
+
 class MatMul(Operator):
     """``act(alpha * A @ B + bias)`` of floats, or ``(A - a_zero) @ (B - b_zero)`` of integers.
 
@@ -197,30 +220,20 @@ class MatMul(Operator):
         b: TensorSpec,
         output: TensorSpec,
         device: Device,
-        *,
-        bias: Array | None = None,
-        alpha: float = 1.0,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        a_zero: TensorSpec | None = None,
-        b_zero: TensorSpec | None = None,
-        scale: TensorSpec | None = None,
-        out_zero: TensorSpec | None = None,
-        activation: Activation | None = None,
-        matrices: tuple[Matrix, Matrix, Matrix] | None = None,
-        narrow_sums: int = 0,
+        options: ProductOptions = PLAIN,
     ) -> None:
+        matrices = options.matrices
         if matrices is None and len(b.shape) == 1 < len(a.shape) and output.element.per_word > 1:
             # Rows of narrow elements are what the kernel writes: the transposed product.
-            a, b, a_zero, b_zero, trans_a, trans_b = b, a, b_zero, a_zero, False, True
-        self.optional = {"a_zero": a_zero, "b_zero": b_zero, "scale": scale, "out_zero": out_zero}
+            a, b, options = b, a, options.swapped()
+        self.optional = {name: getattr(options, name) for name in ("a_zero", "b_zero", "scale", "out_zero")}
         others = [tensor for tensor in self.optional.values() if tensor is not None]
-        super().__init__(name, [a, b, *others], output, device, activation)
-        self.a, self.b, self.bias = a, b, bias
-        self.alpha = alpha
-        self.trans_a, self.trans_b = trans_a, trans_b
+        super().__init__(name, [a, b, *others], output, device, options.activation)
+        self.a, self.b, self.bias = a, b, options.bias
+        self.alpha = options.alpha
+        self.trans_a, self.trans_b = options.trans_a, options.trans_b
         self.matrices = matrices
-        self.narrow_sums = narrow_sums
+        self.narrow_sums = 0
         # Only a matrix that a constant is as a whole is packed; of others, one is read of each batch.
         whole = matrices is None or matrices[1] == Matrix(b.shape, contiguous_strides(b.shape))
         self.packs_b = b.is_const and len(b.shape) == 2 and whole

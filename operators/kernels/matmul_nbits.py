@@ -13,6 +13,7 @@ to 8 bits, which here stays float.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -33,7 +34,6 @@ from onedispatch.operators.declarations.formulas import (
     vectors,
     words,
 )
-from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Operator, TensorSpec
@@ -162,19 +162,16 @@ class MatMulNBits(Operator):
     def __init__(
         self,
         name: str,
-        a: TensorSpec,
-        b: TensorSpec,
-        scales: TensorSpec,
-        zeros: TensorSpec | None,
+        inputs: Sequence[TensorSpec],
         output: TensorSpec,
         device: Device,
         *,
         bits: int,
         bias: Array | None = None,
-        activation: Activation | None = None,
     ) -> None:
-        super().__init__(name, [a, b, scales, *([zeros] if zeros else [])], output, device, activation)
-        self.a, self.b, self.scales, self.zeros = a, b, scales, zeros
+        super().__init__(name, inputs, output, device)
+        self.a, self.b, self.scales, *zeros = inputs
+        self.zeros = zeros[0] if zeros else None
         self.bits, self.bias = bits, bias
 
     def nests(self) -> list[Nest]:

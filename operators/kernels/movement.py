@@ -27,7 +27,7 @@ from onedispatch.operators.declarations.formulas import (
 )
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, View
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
@@ -90,7 +90,7 @@ class Move(Eltwise):
         parts: Sequence[StridedCopy],
     ) -> None:
         self.parts = [part for part in parts if prod(part.shape)]
-        super().__init__(name, "copy", inputs, output, device, views=[])
+        super().__init__(name, "copy", inputs, output, device, layout=Layout([]))
 
     def _check(self) -> None:
         for tensor in (*self.inputs, self.output):

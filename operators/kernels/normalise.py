@@ -150,11 +150,10 @@ class Normalise(Operator):
         epsilon: float,
         centre: bool = True,
         sections: int = 0,
-        residual: bool = False,
     ) -> None:
         super().__init__(name, inputs, output, device)
         self.sizes, self.epsilon, self.centre, self.sections = sizes, epsilon, centre, sections
-        self.residual = residual
+        self.residual = False
 
     def with_residual(
         self, x: TensorSpec, residual: TensorSpec, total: TensorSpec | None = None

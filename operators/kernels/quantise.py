@@ -28,6 +28,7 @@ from onedispatch.operators.kernels.elementwise import (
     ACTIVATION_SCALARS,
     Array,
     Eltwise,
+    Layout,
     View,
     broadcast,
 )
@@ -160,7 +161,7 @@ class _Scaled(Eltwise):
         self, name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: Device, along: ScaleAxis
     ) -> None:
         self.along = along
-        super().__init__(name, "", inputs, output, device, views=[])
+        super().__init__(name, "", inputs, output, device, layout=Layout([]))
 
     def _check(self) -> None:
         self._check_types()

@@ -12,7 +12,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DType
 from onedispatch.operators.declarations.kernel import MAX_DIMS
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout
 from onedispatch.operators.kernels.movement import carried
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -33,7 +33,7 @@ class Repeat(Eltwise):
         self, name: str, x: TensorSpec, output: TensorSpec, steps: Sequence[ResizeStep], device: Device
     ) -> None:
         self.steps = tuple(steps)
-        super().__init__(name, "copy", [x], output, device, views=[])
+        super().__init__(name, "copy", [x], output, device, layout=Layout([]))
 
     def _check(self) -> None:
         dims = len(self._walked())

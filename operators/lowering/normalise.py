@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -130,8 +131,7 @@ class MultiPassNorm:
 
 def emit_normalised(
     name: str,
-    x: TensorSpec,
-    parameters: list[TensorSpec],
+    inputs: Sequence[TensorSpec],
     output: TensorSpec,
     lowering: Lowering,
     *,
@@ -147,7 +147,7 @@ def emit_normalised(
     if epsilon < 0:
         raise Unsupported(f"an epsilon of {epsilon:g}", "0 or more")
     batches, rows, length = sizes
-    parameters = [in_float32(name, p, lowering) for p in parameters]
+    x, parameters = inputs[0], [in_float32(name, p, lowering) for p in inputs[1:]]
     given: dict[str, Any] = {"sizes": sizes, "epsilon": epsilon, "centre": centre, "sections": sections}
     whole = x.row_pitch == x.row or length == x.row
     if whole:

@@ -11,11 +11,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.interface.operator import Lowering, TensorSpec
-from onedispatch.operators.kernels.elementwise import (
-    Eltwise,
-    View,
-    broadcast,
-)
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, broadcast
 from onedispatch.operators.kernels.reduce import Reduce, word_of
 from onedispatch.operators.lowering.convert import emit_converted
 from onedispatch.transactions import Device
@@ -99,7 +95,7 @@ def emit_each(
     made = lowering.temp(np.dtype(np.float32), shape)
     views = [broadcast(t, made) for t in tensors]
     target = output or made
-    lowering.emit(Eltwise(name, func, tensors, target, lowering.device, views=views, shape=shape, **more))
+    lowering.emit(Eltwise(name, func, tensors, target, lowering.device, layout=Layout(views, shape), **more))
     return target
 
 
@@ -150,8 +146,8 @@ def emit_reduction(
     if whole:
         divisor = lowering.const(np.full(1, count, target.dtype))
         quotient = output if output.dtype == target.dtype else lowering.temp(target.dtype, output.shape)
-        views = [View(target.strides or (1,)), View([0] * max(len(target.shape), 1))]
-        lowering.emit(Eltwise(name, "div", [target, divisor], quotient, lowering.device, views=views))
+        layout = Layout([View(target.strides or (1,)), View([0] * max(len(target.shape), 1))])
+        lowering.emit(Eltwise(name, "div", [target, divisor], quotient, lowering.device, layout=layout))
         target = quotient
     if target is not output:
         emit_converted(name, target, output, lowering)

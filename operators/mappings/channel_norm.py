@@ -14,7 +14,7 @@ from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.channel_norm import Array, ChannelAffine, Lrn, affine_views
-from onedispatch.operators.kernels.elementwise import Eltwise, numpy_names
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, numpy_names
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.operands import operands_of
 
@@ -75,8 +75,8 @@ def _computed_parameters(
         factor, shift = (
             emit_converted(name, one, lowering.temp(x.dtype, one.shape), lowering) for one in (factor, shift)
         )
-    views = affine_views(x) if len(scale.shape) == 1 else None
-    lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, views=views))
+    layout = Layout(affine_views(x)) if len(scale.shape) == 1 else None
+    lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, layout=layout))
 
 
 @maps("LRN", dtypes=numpy_names(FLOATS), notes="all channels of a column must fit one core's memory")

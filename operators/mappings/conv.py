@@ -16,7 +16,7 @@ from onedispatch.operators.kernels.arrange import Arrange
 from onedispatch.operators.kernels.channel_norm import channel_view
 from onedispatch.operators.kernels.conv import Conv, Planes
 from onedispatch.operators.kernels.conv_integer import IntegerConv, RequantParams
-from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.window import WindowAxis, along_of, window
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
@@ -50,10 +50,11 @@ class ConvFilter:
     ) -> Conv:
         """The operator for x and output that lie as ``planes`` say, over one or two dimensions."""
         args = output, window(self.along), self.groups, lowering.device
+        bias = () if self.bias is None else (self.bias,)
         if self.meaning is None:
-            return Conv(name, x, self.weights, self.bias, *args, planes=planes)
+            return Conv(name, (x, self.weights, *bias), *args, planes=planes)
         weights = self.weights if self.is_const else self._in_rows(name, lowering)
-        return IntegerConv(name, x, weights, self.bias, *args, self.meaning, planes=planes)
+        return IntegerConv(name, (x, weights, *bias), *args, self.meaning, planes=planes)
 
     def _in_rows(self, name: str, lowering: Lowering) -> TensorSpec:
         """The weights as [M, C/groups, taps]: those of a window in one row of whole words."""
@@ -160,7 +161,7 @@ def emit_bias(name: str, bias: TensorSpec | None, output: TensorSpec, lowering: 
         op = Eltwise(name, "fill", [], output, lowering.device, alpha=0.0)
     else:
         views = [channel_view(output.shape)]
-        op = Eltwise(name, "copy", [bias], output, lowering.device, views=views)
+        op = Eltwise(name, "copy", [bias], output, lowering.device, layout=Layout(views))
     lowering.emit(op)
 
 

@@ -213,7 +213,8 @@ def _phases_made(
         at += prod(shape)
         part = TensorSpec(target.name, target.dtype, (n, made, *sizes))
         walked = window([p.along for p in chosen])
-        parts.append(Conv(name, x, own, one.bias, part, walked, one.groups, lowering.device))
+        inputs = [x, own] if one.bias is None else [x, own, one.bias]
+        parts.append(Conv(name, inputs, part, walked, one.groups, lowering.device))
     shared = None if weights.is_const and one.is_const else weights
     lowering.emit(PhaseConvs(name, parts, target, lowering.device, shared))
     return _Made(target, n * made, 1, [0] * len(found))

@@ -11,7 +11,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.cumulative import TYPES, Cumulative
-from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.reduce import Reduce, word_of
 from onedispatch.operators.lowering.convert import emit_converted
@@ -81,7 +81,7 @@ def _joined(
     over = View((blocks * inner, inner, 0, 1))
     views = [View(contiguous_strides(inside.shape)), over]
     lowering.emit(
-        Eltwise(name, func, [inside, before], target, lowering.device, views=views, shape=inside.shape)
+        Eltwise(name, func, [inside, before], target, lowering.device, layout=Layout(views, inside.shape))
     )
     if not whole:
         cut = output if output.dtype == inside.dtype else lowering.temp(inside.dtype, output.shape)

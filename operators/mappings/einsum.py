@@ -12,8 +12,8 @@ import numpy as np
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, View
-from onedispatch.operators.kernels.matmul import MatMul, Matrix
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View
+from onedispatch.operators.kernels.matmul import MatMul, Matrix, ProductOptions
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 from onedispatch.operators.lowering.operands import operands_of
@@ -234,7 +234,7 @@ class _Contraction:
         groups = (found.rows, found.inner), (found.inner, found.columns), (found.rows, found.columns)
         views = tuple(found.matrix(t, *group) for t, group in zip((a, b, out), groups, strict=True))
         seen = (views[0], views[1], views[2])
-        op = MatMul(self.name, a.tensor, b.tensor, made, self.lowering.device, matrices=seen)
+        op = MatMul(self.name, a.tensor, b.tensor, made, self.lowering.device, ProductOptions(matrices=seen))
         self.lowering.emit(op)
         return out
 
@@ -263,11 +263,11 @@ class _Contraction:
     ) -> _Term:
         """Nothing to sum over: a product element by element."""
         made = output or self.lowering.temp(a.tensor.dtype, [sizes[x] for x in labels])
-        views = None
+        layout = None
         if a.labels != tuple(labels) or b.labels != tuple(labels):
-            views = [View([term.stride(x) for x in labels] or [0]) for term in (a, b)]
+            layout = Layout([View([term.stride(x) for x in labels] or [0]) for term in (a, b)])
         ends = [a.tensor, b.tensor], made, self.lowering.device
-        self.lowering.emit(Eltwise(self.name, "mul", *ends, views=views))
+        self.lowering.emit(Eltwise(self.name, "mul", *ends, layout=layout))
         return _Term(made, tuple(labels))
 
     def finish(self, term: _Term, labels: Sequence[str], output: TensorSpec) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, View
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View
 from onedispatch.operators.kernels.movement import Move, StridedCopy, carried
 from onedispatch.operators.kernels.take import IndexedLayout, Take
 from onedispatch.operators.lowering.movement import MOVED
@@ -164,7 +164,7 @@ def _reversed(
 
     def step(func: str, inputs: list[TensorSpec], views: list[View]) -> TensorSpec:
         result = lowering.temp(made, shape)
-        lowering.emit(Eltwise(name, func, inputs, result, device, views=views))
+        lowering.emit(Eltwise(name, func, inputs, result, device, layout=Layout(views)))
         return result
 
     whole, single = View((shape[1], 1)), View((0, 0))

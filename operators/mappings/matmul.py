@@ -10,12 +10,8 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import (
-    Eltwise,
-    View,
-    numpy_names,
-)
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.operands import operands_of
 
@@ -35,12 +31,12 @@ def emit_product(
     """A ``MatMul``, or zeros (``out_zero``) where the reduction is empty."""
     k, zero = a.shape[-2] if options.get("trans_a") else a.shape[-1], options.get("out_zero")
     if k > 0:
-        lowering.emit(MatMul(node.name, a, b, output, lowering.device, **options))
+        lowering.emit(MatMul(node.name, a, b, output, lowering.device, ProductOptions(**options)))
     elif zero is None:
         lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
     else:
         views = [View([0] * len(output.device_shape))]
-        lowering.emit(Eltwise(node.name, "copy", [zero], output, lowering.device, views=views))
+        lowering.emit(Eltwise(node.name, "copy", [zero], output, lowering.device, layout=Layout(views)))
 
 
 @maps("Gemm", dtypes=PRODUCTS, notes="alpha, beta, transposed inputs, any K; C constant or computed")
@@ -111,6 +107,7 @@ def _add_computed(
     emit_product(node, lowering, a, b, product, **options)
     total = lowering.temp(dtype, output.shape) if narrow else output
     c = in_float32(node.name, c, lowering) if narrow else c
-    lowering.emit(Eltwise(node.name, "add", [product, c], total, lowering.device, beta=beta))
+    both = Eltwise(node.name, "add", [product, c], total, lowering.device)
+    lowering.emit(both.replaced(beta=beta))
     if narrow:
         emit_converted(node.name, total, output, lowering)

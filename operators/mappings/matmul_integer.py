@@ -14,7 +14,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.lowering.convert import in_float32
 from onedispatch.operators.lowering.qlinear import BYTES, NARROW, bytes_of, narrow_of
 from onedispatch.operators.mappings.dynamic_quantise import dynamically_quantised
@@ -126,12 +126,9 @@ def emit_as_floats(
     known = b.tensor.is_const and len(b.tensor.shape) == 2 and bias is not None and bias.value is not None
     packed = np.asarray(bias.value, np.float32).reshape(-1) if known and bias is not None else None
     product = output if bias is None or known else lowering.temp(F, output.shape)
-    lowering.emit(
-        MatMul(
-            name, a.tensor, b.tensor, product, lowering.device,
-            a_zero=a.zero, b_zero=b.zero, scale=_both(name, a.scale, b.scale, lowering), bias=packed,
-        )
-    )  # fmt: skip
+    scale = _both(name, a.scale, b.scale, lowering)
+    options = ProductOptions(a_zero=a.zero, b_zero=b.zero, scale=scale, bias=packed)
+    lowering.emit(MatMul(name, a.tensor, b.tensor, product, lowering.device, options))
     if product is not output and bias is not None:
         lowering.emit(Eltwise(name, "add", [product, bias], output, lowering.device))
 

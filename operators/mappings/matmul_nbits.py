@@ -52,8 +52,8 @@ def map_matmul_nbits(node: NodeSpec, lowering: Lowering) -> None:
     bias = node.input(5)
     values = None if bias is None else np.asarray(_constant(node, 5, (n,)).value).astype(np.float32)
     a = _whole_blocks(node.name, a, blocks * block, lowering)
-    op = MatMulNBits(node.name, a, b, scales, zeros, output, lowering.device, bits=bits, bias=values)
-    lowering.emit(op)
+    operands = [a, b, scales] if zeros is None else [a, b, scales, zeros]
+    lowering.emit(MatMulNBits(node.name, operands, output, lowering.device, bits=bits, bias=values))
 
 
 _ATTRIBUTES = (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0))

@@ -39,5 +39,6 @@ def _emit_mean(name: str, tensors: Sequence[TensorSpec], output: TensorSpec, low
         target = output if last else lowering.temp(output.dtype, shape)
         share = 1 / (1 + len(rest)) if last else 1.0
         terms = [total, tensor]
-        lowering.emit(Eltwise(name, "add", terms, target, lowering.device, alpha=share, beta=share))
+        each = Eltwise(name, "add", terms, target, lowering.device, alpha=share)
+        lowering.emit(each.replaced(beta=share))
         total = target

@@ -72,7 +72,7 @@ def map_layer_normalization(node: NodeSpec, lowering: Lowering) -> None:
         _scaled_afterwards(node.name, lowering, x, parameters, y, given)
         return
     result = y if x.dtype == y.dtype else lowering.temp(_F32, y.shape)
-    emit_normalised(node.name, x, parameters, result, lowering, **given)
+    emit_normalised(node.name, [x, *parameters], result, lowering, **given)
     if result is not y:
         emit_converted(node.name, result, y, lowering)
 
@@ -99,7 +99,7 @@ def _scaled_afterwards(
     """
     x = in_float32(name, x, lowering)
     normal = lowering.temp(_F32, x.shape)
-    emit_normalised(name, x, [], normal, lowering, **given)
+    emit_normalised(name, [x], normal, lowering, **given)
     result = y if y.dtype == np.float32 else lowering.temp(_F32, y.shape)
     wide = [in_float32(name, parameter, lowering) for parameter in parameters]
     emit_each(name, "muladd" if len(wide) == 2 else "mul", [normal, *wide], lowering, result)
@@ -126,7 +126,7 @@ def map_instance_normalization(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"InstanceNormalization of {given}", "[N, C, D1, ...] with scale and B [C]")
     sizes = x.shape[0], x.shape[1], prod(x.shape[2:])
     epsilon = float(node.attr("epsilon", 1e-5))
-    emit_normalised(node.name, x, parameters, y, lowering, sizes=sizes, epsilon=epsilon, sections=1)
+    emit_normalised(node.name, [x, *parameters], y, lowering, sizes=sizes, epsilon=epsilon, sections=1)
 
 
 @maps("GroupNormalization", dtypes=NAMES, notes="scale and bias per channel, or per group before opset 21")
@@ -145,7 +145,7 @@ def map_group_normalization(node: NodeSpec, lowering: Lowering) -> None:
             raise Unsupported(f"{tensor.name} of shape {tensor.shape}", f"{wanted} elements at this opset")
     sizes = x.shape[0], number, prod(x.shape[1:]) // number
     epsilon, sections = float(node.attr("epsilon", 1e-5)), wanted // number
-    emit_normalised(node.name, x, parameters, y, lowering, sizes=sizes, epsilon=epsilon, sections=sections)
+    emit_normalised(node.name, [x, *parameters], y, lowering, sizes=sizes, epsilon=epsilon, sections=sections)
 
 
 # What ONNX's own function body adds to the deviation, 1e-9, as what is added to the variance: both say that
@@ -165,7 +165,7 @@ def map_mean_variance_normalization(node: NodeSpec, lowering: Lowering) -> None:
     if len(ranges) == 1 and prod(x.shape[ranges[0][1] :]) == 1 and ranges[0][1] == rank:
         length = prod(x.shape[ranges[0][0] :])
         sizes = 1, x.size // length, length
-        emit_normalised(node.name, x, [], y, lowering, sizes=sizes, epsilon=_MVN_EPSILON)
+        emit_normalised(node.name, [x], y, lowering, sizes=sizes, epsilon=_MVN_EPSILON)
         return
     result = y if y.dtype == np.float32 else lowering.temp(_F32, y.shape)
     steps = MultiPassNorm(node.name, lowering, in_float32(node.name, x, lowering), axes, centre=True)
@@ -196,7 +196,7 @@ def map_lp_normalization(node: NodeSpec, lowering: Lowering) -> None:
     if p == 2 and axis == len(x.shape) - 1:
         factor, sizes = lowering.const(np.full(1, length**-0.5, np.float32)), (count, 1, length)
         emit_normalised(
-            node.name, x, [factor], y, lowering, sizes=sizes, epsilon=_SMALLEST, centre=False, sections=1
+            node.name, [x, factor], y, lowering, sizes=sizes, epsilon=_SMALLEST, centre=False, sections=1
         )
         return
     wide = in_float32(node.name, x, lowering)

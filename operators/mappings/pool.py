@@ -9,7 +9,7 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
 from onedispatch.operators.kernels.pool import Pool
 from onedispatch.operators.kernels.pool_index import PoolIndex
 from onedispatch.operators.kernels.reduce import word_of
@@ -168,7 +168,7 @@ def _emit_roots(name: str, sums: TensorSpec, p: float, output: TensorSpec, lower
 def _power(name: str, x: TensorSpec, exponent: float, output: TensorSpec, lowering: Lowering) -> Eltwise:
     value = lowering.const(np.full(1, exponent, np.float32))
     views = [View(x.strides), View([0] * len(x.shape))]
-    return Eltwise(name, "pow", [x, value], output, lowering.device, views=views)
+    return Eltwise(name, "pow", [x, value], output, lowering.device, layout=Layout(views))
 
 
 _POOLED = {"GlobalAveragePool": "mean", "GlobalMaxPool": "max"}

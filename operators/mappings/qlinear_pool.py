@@ -15,7 +15,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.pool import Pool
 from onedispatch.operators.kernels.quant_params import QuantParams
 from onedispatch.operators.kernels.quantise import Dequantise, Quantise, ScaleAxis
@@ -53,7 +53,7 @@ def emit_whole_average(
         a, b = _rows(name, x, pixels, lowering), lowering.const(np.ones((pixels, 1), ones))
         shape = (a.shape[0], 1)
     made = lowering.temp(x.dtype, shape)
-    lowering.emit(MatMul(name, a, b, made, lowering.device, **options))
+    lowering.emit(MatMul(name, a, b, made, lowering.device, ProductOptions(**options)))
     lowering.alias(output, made)
 
 

@@ -15,8 +15,8 @@ from onedispatch.operators.declarations.functions import ACTIVATIONS, Activation
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels import recurrent
-from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.recurrent import SLOTS, Cell, Layer, Recurrent
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
@@ -114,7 +114,7 @@ class RecurrentNode:
         self.lowering.emit(
             Eltwise(
                 self.node.name, func, tensors, target, self.lowering.device,
-                views=views, shape=shape, out_view=out, activation=activation,
+                layout=Layout(views, shape, out), activation=activation,
             )
         )  # fmt: skip
         return target
@@ -155,7 +155,9 @@ class RecurrentNode:
     def multiplied(self, weights: TensorSpec, result: TensorSpec, bias: Array | None) -> None:
         """Emits ``result``: x times ``weights`` [k, directions * columns], and a bias packed with them."""
         x = in_float32(self.node.name, self.x, self.lowering)
-        self.lowering.emit(MatMul(self.node.name, x, weights, result, self.lowering.device, bias=bias))
+        self.lowering.emit(
+            MatMul(self.node.name, x, weights, result, self.lowering.device, ProductOptions(bias=bias))
+        )
 
     def with_bias(self, product: TensorSpec, bias: TensorSpec, added: Array) -> TensorSpec:
         """The same plus a bias that is not packed; ``added``: what of the second half counts."""

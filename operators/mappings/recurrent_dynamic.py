@@ -18,7 +18,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.lowering.qlinear import BYTES
 from onedispatch.operators.mappings.dynamic_quantise import dynamically_quantised
 from onedispatch.operators.mappings.recurrent import RecurrentNode, recurrent_of
@@ -76,8 +76,8 @@ class _Dynamic(RecurrentNode):
         both = lowering.temp(F, (w_scale.size,))
         lowering.emit(Eltwise(name, "mul", [w_scale.reshaped((w_scale.size,)), scale], both, lowering.device))
         zeros = w_zero.reshaped((w_zero.size,)) if np.any(self.whole.zero) else None
-        options: dict[str, Any] = {"bias": bias, "a_zero": zero, "b_zero": zeros, "scale": both}
-        lowering.emit(MatMul(name, y, w, result, lowering.device, **options))
+        options = ProductOptions(bias=bias, a_zero=zero, b_zero=zeros, scale=both)
+        lowering.emit(MatMul(name, y, w, result, lowering.device, options))
 
 
 def _shapes(node: NodeSpec) -> Inferred:

@@ -13,7 +13,7 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.functions import REDUCTIONS, Activation
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.lowering.reduce import emit_reduction
 
@@ -46,7 +46,7 @@ def emit_log_sum_exp(
     emit_reduction(name, "sum", powers, total, axes, lowering, Activation("log"))
     result = output if output.dtype == f32 else lowering.temp(f32, output.shape)
     views = [View(result.strides or (1,))] * 2
-    lowering.emit(Eltwise(name, "add", [total, largest], result, device, views=views))
+    lowering.emit(Eltwise(name, "add", [total, largest], result, device, layout=Layout(views)))
     if result is not output:
         emit_converted(name, result, output, lowering)
 
@@ -77,7 +77,7 @@ def _reduce_emptiness(node: NodeSpec, lowering: Lowering, output: TensorSpec) ->
         raise Unsupported("the mean of an empty extent", "at least one element")
     value = lowering.const(np.full(1, _of_nothing(node.op_type, output.dtype), output.dtype))
     views = [View([0] * len(output.device_shape))]
-    lowering.emit(Eltwise(node.name, "copy", [value], output, lowering.device, views=views))
+    lowering.emit(Eltwise(node.name, "copy", [value], output, lowering.device, layout=Layout(views)))
 
 
 def reduced_axes(node: NodeSpec, rank: int) -> list[int]:

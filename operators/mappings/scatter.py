@@ -11,7 +11,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import NUMBERS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, View, numpy_names
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
 from onedispatch.operators.kernels.movement import Move, StridedCopy, carried
 from onedispatch.operators.kernels.scatter import Scatter
 from onedispatch.operators.kernels.take import IndexedLayout
@@ -230,7 +230,7 @@ def _write_places(
     steps = lowering.const(np.arange(shape[2], dtype=np.int32))
     views = [View((1, 0, 0)), View((0, 0, 1))]
     where = lowering.temp(made, shape)
-    lowering.emit(Eltwise(name, "add", [begin, steps], where, device, views=views))
+    lowering.emit(Eltwise(name, "add", [begin, steps], where, device, layout=Layout(views)))
     if not circular:
         return where
     turn = lowering.const(np.full(1, extent, np.int32))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files stay small enough to be read: 600 lines per file, 60 per Python function."""
+"""Files stay small enough to be read: 600 lines per file, 60 lines and 8 parameters per Python function."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext", "tests", "models", ".ci")
 FILE_CAP = 600
 FUNCTION_CAP = 60
+PARAMETER_CAP = 8
+PUBLIC = frozenset((("operators/plugin/plugin.py", "kernel"),))  # whose keywords declare a kernel
+    (("operators/plugin/plugin.py", "kernel"),)
+)  # a decorator whose keywords are a declaration
 
 
 def sources(*suffixes: str) -> list[Path]:
@@ -43,6 +47,26 @@ def test_no_function_is_longer_than_the_cap() -> None:
                 where = f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
                 long.append(f"{where}: {lines} lines, at most {FUNCTION_CAP}: name its parts")
     assert not long, "\n" + "\n".join(long)
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return len(given) - (bool(given) and given[0].arg in ("self", "cls"))
+
+
+def test_no_function_takes_more_parameters_than_the_cap() -> None:
+    wide = []
+    for path in sources(".py"):
+        where = str(path.relative_to(ROOT))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (where, node.name) in PUBLIC:
+                continue
+            if parameters(node) > PARAMETER_CAP and not where.startswith("tests/"):
+                given = f"{parameters(node)} parameters, at most {PARAMETER_CAP}: make one value of some"
+                wide.append(
+                    f"{where}:{node.lineno}: {node.name}: {given}: make those that go together one value"
+                )
+    assert not wide, "\n" + "\n".join(wide)
 
 
 def test_every_source_names_its_license() -> None:

@@ -21,7 +21,7 @@ import onedispatch as od
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Operator
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.scheduling import select as selecting
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
@@ -37,7 +37,7 @@ NPU2 = find_device("npu2")
 def product(m: int = 200, k: int = 96, n: int = 160, activation: str = "none", device: Device = NPU2) -> Nest:
     a, b = (TensorSpec(name, np.dtype(np.float32), shape) for name, shape in (("a", (m, k)), ("b", (k, n))))
     out = TensorSpec("y", np.dtype(np.float32), (m, n))
-    return MatMul("product", a, b, out, device, activation=Activation(activation)).nests()[0]
+    return MatMul("product", a, b, out, device, ProductOptions(activation=Activation(activation))).nests()[0]
 
 
 def through_json(data: Any) -> Any:

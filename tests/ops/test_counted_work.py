@@ -17,8 +17,8 @@ from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.combine import Combine
 from onedispatch.operators.kernels.conv import Conv
 from onedispatch.operators.kernels.conv_integer import IntegerConv, RequantParams
-from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise, View
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise, Layout, View
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.matmul_nbits import MatMulNBits
 from onedispatch.operators.kernels.pool import Pool
 from onedispatch.operators.kernels.quant_params import QuantParams
@@ -82,7 +82,7 @@ def convolution(
     shapes = (1, channels, size, size), (*weights, kernel, kernel), (1, outputs, size, size)
     x, w, y = (tensor(name, shape, dtype) for name, shape in zip("xwy", shapes, strict=True))
     w = TensorSpec("w", w.dtype, w.shape, np.zeros(w.shape, w.dtype))
-    return Conv("c", x, w, None, y, window, channels if depthwise else 1, device)
+    return Conv("c", (x, w), y, window, channels if depthwise else 1, device)
 
 
 def placed(line: float, vector: float, block: float) -> float:
@@ -121,7 +121,7 @@ def test_wide_windows_of_f32_cost_more_than_splitting_as_many_planes(device: Dev
 
 def move(device: Device, shape: tuple[int, int], strides: tuple[int, int]) -> float:
     x, y = tensor("x", shape), tensor("y", shape)
-    return cycles(Eltwise("m", "copy", [x], y, device, views=[View(strides)], shape=shape), device)
+    return cycles(Eltwise("m", "copy", [x], y, device, layout=Layout([View(strides)], shape)), device)
 
 
 @DEVICES
@@ -179,7 +179,7 @@ def test_members_at_fractions_take_a_shuffle_for_every_vector(device: Device) ->
 
 def requantised(device: Device, out: Any, **others: TensorSpec) -> float:
     a, b, y = tensor("a", (64, 96), np.int8), tensor("b", (96, 64), np.int8), tensor("y", (64, 64), out)
-    return cycles(MatMul("p", a, b, y, device, **others), device)
+    return cycles(MatMul("p", a, b, y, device, ProductOptions(**others)), device)
 
 
 @DEVICES
@@ -406,7 +406,7 @@ def integer_conv(
     plain = convolution(device, 32, kernel, np.int8, depthwise=groups > 1)
     weights = TensorSpec("w", np.dtype(np.int8), plain.weights.shape, np.ones(plain.weights.shape, np.int8))
     y = tensor("y", plain.output.shape, out)
-    given = plain.x, weights, None, y, plain.window, groups, device
+    given = (plain.x, weights), y, plain.window, groups, device
     return cycles(IntegerConv("c", *given, RequantParams(**meaning)), device)
 
 
@@ -519,7 +519,8 @@ def packed_product(device: Device, bits: int, dtype: Any, zeros: Any = None) -> 
     b, scales = tensor("b", (64, 4, 32 * bits // 8), np.uint8), tensor("s", (64, 4), dtype)
     points = None if zeros is None else tensor("z", (64, 4), zeros)
     a, y = tensor("a", (16, 128), dtype), tensor("y", (16, 64), dtype)
-    return MatMulNBits("p", a, b, scales, points, y, device, bits=bits)
+    operands = [a, b, scales] if points is None else [a, b, scales, points]
+    return MatMulNBits("p", operands, y, device, bits=bits)
 
 
 @DEVICES

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.interface.operator import TensorSpec
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -43,7 +43,7 @@ def product(dtype: np.dtype[Any], k: int, mapping: Mapping, k_tile: int) -> tupl
     arrays = [random.integers(-9, 10, (n, k)).astype(dtype) for n in (300, 520)]
     specs = [TensorSpec(name, x.dtype, x.shape) for name, x in zip("ab", arrays, strict=True)]
     made = TensorSpec("y", np.dtype(np.int32) if dtype == BYTES else np.dtype(np.float32), (300, 520))
-    op = MatMul("op", *specs, made, DEVICE, trans_b=True)
+    op = MatMul("op", *specs, made, DEVICE, ProductOptions(trans_b=True))
     return op.selected(Given(mapping, k_tile)), arrays  # type: ignore[return-value]
 
 

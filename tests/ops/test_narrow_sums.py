@@ -19,7 +19,7 @@ import onedispatch as od
 from onedispatch.dispatch.cli import app
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.interface.operator import TensorSpec
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.narrow_sums import shift_of
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH
@@ -48,7 +48,11 @@ def narrow(arrays: dict[str, Array], out: np.dtype[Any], **others: Any) -> Array
     if "bias" in others:
         b = replace(b, value=arrays["b"])
     result = TensorSpec("y", out, (a.shape[0], b.shape[1]))
-    op = MatMul("op", a, b, result, DEVICE, **specs, **others).in_narrow_sums().selected(Stepped())
+    op = (
+        MatMul("op", a, b, result, DEVICE, ProductOptions(**specs, **others))
+        .in_narrow_sums()
+        .selected(Stepped())
+    )
     assert op.schedules[0].inner_steps > 1 and not op.schedules[0].sums_wait
     given = [x for name, x in arrays.items() if name != "scale"]
     made = execute(op, given)

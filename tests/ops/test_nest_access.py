@@ -16,7 +16,7 @@ import pytest
 
 from onedispatch import OperatorError
 from onedispatch.operators.interface.operator import TensorSpec
-from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise
+from onedispatch.operators.kernels.elementwise import KERNEL, Eltwise, Layout
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import find_device
@@ -33,7 +33,8 @@ class Declared(Eltwise):
     def __init__(self, inputs: Sequence[Operand], output: Operand, extents: Sequence[int]) -> None:
         specs = [TensorSpec(f"x{i}", np.dtype(np.float32), (_elements(x),)) for i, x in enumerate(inputs)]
         target = TensorSpec("y", np.dtype(np.float32), (_elements(output),))
-        super().__init__("declared", "add" if len(inputs) == 2 else "copy", specs, target, DEVICE, views=[])
+        func = "add" if len(inputs) == 2 else "copy"
+        super().__init__("declared", func, specs, target, DEVICE, layout=Layout([]))
         self.operands, self.target, self.extents = tuple(inputs), output, tuple(extents)
 
     def _check(self) -> None:

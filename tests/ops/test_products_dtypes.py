@@ -14,7 +14,7 @@ import pytest
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.interface.operator import TensorSpec
-from onedispatch.operators.kernels.matmul import GEMM, MatMul, requantised
+from onedispatch.operators.kernels.matmul import GEMM, MatMul, ProductOptions, requantised
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import OperatorError
 from tests.ops.case import Array
@@ -65,7 +65,7 @@ def product(
     tensors = {name: extra.pop(name) for name in ("a_zero", "b_zero", "scale", "out_zero") if name in extra}
     specs = {name: spec(name, array) for name, array in tensors.items()}
     output = TensorSpec("y", DTYPES[types[2]].numpy, (m, n))
-    op = MatMul("op", spec("a", a), spec("b", b, const), output, DEVICE, **specs, **extra)
+    op = MatMul("op", spec("a", a), spec("b", b, const), output, DEVICE, ProductOptions(**specs, **extra))
     return op, [a, b, *tensors.values()]
 
 

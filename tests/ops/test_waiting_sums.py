@@ -11,7 +11,7 @@ import pytest
 
 from onedispatch.operators.declarations.params import CADENCE_LAST, CADENCE_TILE
 from onedispatch.operators.interface.operator import TensorSpec
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH, search
 from onedispatch.operators.scheduling.solution import Solution
@@ -46,7 +46,7 @@ def product(out: str, shape: tuple[int, int, int] = SHAPE) -> tuple[MatMul, list
     specs = [TensorSpec(name, x.dtype, x.shape) for name, x in zip("ab", arrays, strict=True)]
     more = {name: TensorSpec(name, x.dtype, x.shape) for name, x in others.items()}
     result = TensorSpec("y", np.dtype(ml_dtypes.bfloat16 if out == "bfloat16" else out), (m, n))
-    return MatMul("op", *specs, result, DEVICE, **more), [*arrays, *others.values()]
+    return MatMul("op", *specs, result, DEVICE, ProductOptions(**more)), [*arrays, *others.values()]
 
 
 TILES = {  # of two slots; of one, and sums apart; of one with the sums in it
