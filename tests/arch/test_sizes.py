@@ -11,9 +11,7 @@ FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext", "tests", "models"
 FILE_CAP = 600
 FUNCTION_CAP = 60
 PARAMETER_CAP = 8
-PUBLIC = frozenset((("operators/plugin/plugin.py", "kernel"),))  # whose keywords declare a kernel
-    (("operators/plugin/plugin.py", "kernel"),)
-)  # a decorator whose keywords are a declaration
+PUBLIC = frozenset((("operators/plugin/plugin.py", "kernel"),))  # its keywords declare a kernel
 
 
 def sources(*suffixes: str) -> list[Path]:
