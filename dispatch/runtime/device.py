@@ -150,7 +150,7 @@ class LoadedStep:
             missing = [slot for slot in self._unwritten(_CANARIES[1]) if slot in suspects]
             if missing:
                 self._session.reset(self._step.image)
-                raise _not_written(missing)
+                raise _not_written(missing, _map(self._output), _CANARIES[1])
         outputs = {
             slot.name: self._copied(slot, partial(_read, slot, _map(self._output)))
             for slot in self._step.outputs
@@ -227,13 +227,20 @@ def _read(slot: Slot, image: Array) -> Array:
     return values
 
 
-def _not_written(slots: Sequence[Slot]) -> SimulationError:
-    names = ", ".join(f"{slot.name} ({counted(slot.nbytes, 'byte')})" for slot in slots)
+def _not_written(slots: Sequence[Slot], image: Array, canary: np.uint32) -> SimulationError:
+    def left(slot: Slot) -> str:
+        words = image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)
+        unwritten = int((words == canary).sum()) * words.itemsize
+        tensor = f"{slot.name}: {slot.dtype}{list(slot.shape)}"
+        return f"{tensor} ({unwritten:,} of {counted(slot.nbytes, 'byte')})"
+
+    names = ", ".join(map(left, slots))
     return SimulationError(
         "the kernel run",
         f"output bytes that the transaction never wrote: {names}",
         "a transaction that writes every byte of every output",
-        "check its shim S2MM descriptors and their DDR_PATCH arguments",
+        "check its shim S2MM descriptors and their DDR_PATCH arguments; of an operator of your own, that its "
+        "index space covers the output",
     )
 
 
