@@ -72,7 +72,7 @@ class device:
     def set_threads(self, threads: int) -> None:
         """Host threads that run kernels: 0 all, 1 the calling one. Results do not depend on it."""
     def set_kernel_seconds(self, seconds: float) -> None:
-        """What a call of a kernel from outside may take, in contexts made from now on; then its run ends."""
+        """What a call of a custom kernel may take, in contexts made from now on; then its run ends."""
     def set_event_limit(self, events: int) -> None:
         """Simulator events without progress of the controller that count as livelock."""
     def set_print_bytes(self, bytes: int) -> None:
@@ -114,7 +114,7 @@ def load_kernel_library(path: str, seconds: float | None = None) -> list[tuple[s
     """
 
 def interrupts() -> int:
-    """Signals of Ctrl-C that came while kernels from outside ran."""
+    """Signals of Ctrl-C that came while custom kernels ran."""
 
 def load_plugins(path: str, seconds: float = 60.0) -> list[dict[str, Any]]:
     """Load a library for the rest of the process; the declarations of its plug-ins in its order.
@@ -160,7 +160,7 @@ def run_kernel(
     printed: list[tuple[str, int, list[tuple[tuple[int, ...], str]]]],
     print_bytes: int,
 ) -> None:
-    """One call of a kernel from outside on the host: all members at once, every operand whole.
+    """One call of a custom kernel on the host: all members at once, every operand whole.
 
     ``words`` is a parameter block whose index dimensions are all whole; ``operands`` are contiguous uint8
     arrays in the order of the declaration, None where absent; outputs are written. ``printed`` gets a row

@@ -56,7 +56,7 @@ CADENCES = {
 
 # The image in program memory: what names the core program and the kernels that it carries, as long as the
 # code that it stands for. From "kernels" on, two words each: digest, and a bit for every element type of
-# the first output that the kernel was compiled for. Then code, which nobody looks into: the super kernel's,
+# the first output that the kernel was compiled for. Then code, which is not interpreted: the super kernel's,
 # and for each bit a copy of the kernel's; its words hold the digest of whose it is. The last of all "words"
 # is a hash of those before (FNV-1a, 32 bits, over their bytes).
 IMAGE_MAGIC = 0x4B53444F  # 'ODSK'

@@ -98,7 +98,7 @@ void Array::resume_core(Core& core) {
       core.action = &core.program->resume();
     } catch (const CallInterrupted& left) {
       check_interrupt();
-      fail(core, left.what, "a run that nobody interrupts");
+      fail(core, left.what, "a run that is not interrupted");
     } catch (const ProgramError& error) {
       fail(core, error, "a sound parameter block and memory contents");
     }
@@ -223,7 +223,7 @@ void Array::fail_job(const Core& core, const std::exception_ptr& thrown) const {
     fail(core, error, "a kernel call that its memory can serve");
   } catch (const CallInterrupted& left) {
     check_interrupt();  // on the thread that Ctrl-C is for: what its handler raises
-    fail(core, left.what, "a run that nobody interrupts");
+    fail(core, left.what, "a run that is not interrupted");
   } catch (const std::exception& error) {
     fail(core, error.what(), "a kernel call that its memory can serve");
   }
@@ -259,7 +259,7 @@ void Array::check_ranges(const Core& core) const {
     if (bad != first + count)
       fail(core,
            "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +
-               hex(range.offset) + " +" + std::to_string(range.bytes) + "), which nobody has written",
+               hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",
            "memory that a DMA, the host or a kernel wrote before");
   }
 }

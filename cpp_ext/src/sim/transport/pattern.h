@@ -66,7 +66,7 @@ class Cursor : private CursorState {
   Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value);
 
   // Copies the next `words` words from memory to `out`. Returns the word index of a word that
-  // nobody wrote, or kAllWritten.
+  // was never written, or kAllWritten.
   static constexpr uint64_t kAllWritten = ~0ull;
   uint64_t gather(uint8_t* out, uint64_t words);
   // Copies `words` words from `in` to memory and marks them as written.

@@ -229,7 +229,7 @@ void Array::fail_unwritten(const Channel& s, uint64_t word) const {
   fail(s, "memory",
        {channel_name(s) + " BD " + std::to_string(s.bd_id) + " (written by op " +
             std::to_string(tiles_[s.tile].bd_writers[s.bd_id].index) + ") reads",
-        place + ", which nobody has written", "memory that the host, a DMA or a core wrote before",
+        place + ", which was never written", "memory that the host, a DMA or a core wrote before",
         "Check the BD's address and length, the locks that order it, and that the host synced the buffer."});
 }
 
