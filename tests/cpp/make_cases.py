@@ -52,7 +52,7 @@ from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 from tests.ops.case import EXACT, SUMS, Array, Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE
-from tests.ops.lowered import device_bytes, lower, reference
+from tests.ops.lowered import computed, device_bytes, lower, reference
 from tests.ops.typed import SLOW, TYPED, answer
 
 SMALL = ("npu1", "npu2_2col")
@@ -294,26 +294,8 @@ def parted() -> list[Step]:
 
 
 def steps_of(one: Case) -> Iterator[Step]:
-    values: dict[str, Array] = dict(one.feed)
-    lowering = lower(one)
-    aliases = {output.name: (output, source, offset) for output, source, offset in lowering.aliases}
-
-    def of(tensor: TensorSpec) -> Array:
-        if tensor.value is not None:
-            return np.asarray(tensor.value)
-        if tensor.name not in values and tensor.name in aliases:  # bytes of another tensor
-            output, source, offset = aliases[tensor.name]
-            at, count = (n // output.dtype.itemsize for n in (offset, output.device_bytes))
-            return output.gathered(source.laid(of(source))[at : at + count])
-        return values[tensor.name]
-
-    for _, op in lowering.ops:
-        given = [of(tensor) for tensor in op.inputs]
-        values[op.output.name] = reference(op, given).reshape(op.output.shape)
-        if op.further_outputs:
-            made = op.references(*given)[1:]
-            values |= {t.name: y for t, y in zip(op.further_outputs, made, strict=True)}
-        yield Step(one, op, given, values[op.output.name])
+    for op, given, result in computed(lower(one), dict(one.feed), reference):
+        yield Step(one, op, given, result)
 
 
 def only_operator(case: Case) -> Operator:

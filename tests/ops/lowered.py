@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,13 @@ def lower(case: Case) -> Lowering:
     return lowering
 
 
-def evaluate(case: Case, execute: Execute, lowered: Lowering | None = None) -> Array:
-    """The node's answer, every device operator computed by ``execute``; ``lowered``: all of them."""
-    lowering = lower(case) if lowered is None else lowered
-    values: dict[str, Array] = dict(case.feed)
+def computed(
+    lowering: Lowering, values: dict[str, Array], execute: Execute
+) -> Iterator[tuple[Operator, list[Array], Array]]:
+    """Computes each device operator by ``execute``; yields it with its inputs and its first output.
+
+    ``values`` has the inputs of the node by name, and gets what is computed.
+    """
     aliases = {output.name: (output, source, offset) for output, source, offset in lowering.aliases}
 
     def of(tensor: TensorSpec) -> Array:
@@ -58,8 +61,16 @@ def evaluate(case: Case, execute: Execute, lowered: Lowering | None = None) -> A
         if op.further_outputs:
             made = op.references(*arrays)[1:]
             values |= {t.name: y for t, y in zip(op.further_outputs, made, strict=True)}
+        yield op, arrays, values[op.output.name]
     for output, _, _ in lowering.aliases:
         of(output)
+
+
+def evaluate(case: Case, execute: Execute, lowered: Lowering | None = None) -> Array:
+    """The node's answer, every device operator computed by ``execute``; ``lowered``: all of them."""
+    values: dict[str, Array] = dict(case.feed)
+    for _ in computed(lower(case) if lowered is None else lowered, values, execute):
+        pass
     return values["y0"]
 
 
