@@ -79,10 +79,10 @@ STAGES = {
     "write": (container.Writer, "write"),
     "read": (container.Reader, "_open"),
     "deserialise": (loading, "executable_from"),
-    "bind": (session.InferenceSession, "_checked"),
+    "bind": (session, "checked_feed"),
     "device": (device, "_buffer"),
     "run": (device.LoadedStep, "_execute"),
-    "report": (session, "_summary"),
+    "report": (session, "summed"),
     "host": (host, "sub_model"),
     "onnxruntime": (engines.Runtime, "run"),
 }
