@@ -104,6 +104,11 @@ class Scalar:
         low, high = _BOUNDS[self.type]
         return (low if self.low is None else self.low), (high if self.high is None else self.high)
 
+    @property
+    def is_unbounded(self) -> bool:
+        """True for a float of any value."""
+        return self.bounds == (-math.inf, math.inf)
+
     def takes(self, value: Any) -> bool:
         """Whether ``value`` is a number, and one of the scalar's."""
         low, high = self.bounds
@@ -115,7 +120,7 @@ class Scalar:
         """What ``takes`` is true of, in words."""
         low, high = self.bounds
         kind = "a number" if self.type == "f32" else "a whole number"
-        return kind if (low, high) == (-math.inf, math.inf) else f"{kind} from {low:g} to {high:g}"
+        return kind if self.is_unbounded else f"{kind} from {low:g} to {high:g}"
 
 
 def chooses(name: str, table: FunctionTable, of: str = "") -> Scalar:

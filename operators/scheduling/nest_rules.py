@@ -68,7 +68,7 @@ def _check_numbers(nest: LoopNest) -> None:
             scalar.table is None
             and not scalar.hidden
             and scalar.name in nest.scalars
-            and not scalar.takes(given)
+            and not (scalar.takes(given) or (scalar.is_unbounded and given != given))  # NaN of a model
         ):
             raise _error(nest, f"scalar {scalar.name!r}", repr(given), scalar.accepted)
         if scalar.table is not None and not _names_row(scalar.table, given):

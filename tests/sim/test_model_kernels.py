@@ -16,7 +16,7 @@ from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
-from onedispatch.operators.kernels.matmul import GEMM, MatMul
+from onedispatch.operators.kernels.matmul import GEMM, MatMul, ProductOptions
 from onedispatch.operators.kernels.top_k import TopK
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.lowering import MemberOperator
@@ -59,7 +59,7 @@ def quantised(choose: random.Random, rng: np.random.Generator, device: Device) -
     others: dict[str, Any] = {name: spec(name, *x.shape, dtype=x.dtype, value=x) for name, x in fixed.items()}
     if bias is not None and constant:
         others["bias"] = bias
-    operator = MatMul("op", *inputs, spec("out", m, n, dtype=made), device, **others)
+    operator = MatMul("op", *inputs, spec("out", m, n, dtype=made), device, ProductOptions(**others))
     return operator, [a, b, *fixed.values()]
 
 
@@ -155,7 +155,7 @@ def words_of(operator: Operator) -> list[int]:
 
 def small(dtype: Any, **others: Any) -> MatMul:
     tensors = [spec(name, *shape, dtype=dtype) for name, shape in SHAPES.items()]
-    return MatMul("op", *tensors, find_device("npu2_1col"), **others)
+    return MatMul("op", *tensors, find_device("npu2_1col"), ProductOptions(**others))
 
 
 @pytest.mark.parametrize(

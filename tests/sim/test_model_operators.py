@@ -17,7 +17,7 @@ import pytest
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.kernels.elementwise import Eltwise, View
-from onedispatch.operators.kernels.matmul import MatMul
+from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Solution
@@ -146,10 +146,10 @@ def matmul(choose: random.Random, rng: np.random.Generator, device: Device) -> t
     if form == "constant":
         bias = whole(rng, n) if choose.random() < 0.5 else None
         constant = spec("b", k, n, value=b)
-        return MatMul("op", spec("a", m, k), constant, out, device, bias=bias), [a, b]
+        return MatMul("op", spec("a", m, k), constant, out, device, ProductOptions(bias=bias)), [a, b]
     if form == "transposed":
         inputs = spec("a", k, m), spec("b", n, k)
-        operator = MatMul("op", *inputs, out, device, trans_a=True, trans_b=True, alpha=0.5)
+        operator = MatMul("op", *inputs, out, device, ProductOptions(alpha=0.5, trans_a=True, trans_b=True))
         return operator, [np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)]
     if form == "batched":
         x, y = choose.randint(1, 3), choose.randint(1, 3)
