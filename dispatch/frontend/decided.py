@@ -8,9 +8,10 @@ The host computes no data of a run. It may compute sizes, which an executable is
   conversions alone make floats. Every tensor on the way, constants included, has at most
   ``limits.SHAPE_ELEMENTS`` elements, and all of them together take at most ``limits.SHAPE_OPERATIONS``
   element operations. Operands that name axes are not computed.
-- Operands that choose data are data: where both bounds of a Slice are not constant, as in
-  ``Slice(x, i, i + 1)``, or its start is not and it steps by more than one, or the pads before and behind an
-  axis are not, none of them may be computed in the run.
+- Operands that choose data are data: where both bounds of a Slice, or of a middle part of a Split, are not
+  constant, as in ``Slice(x, i, i + 1)``, or a Slice's start is not and it steps by more than one, or the pads
+  before and behind an axis are not, or CenterCropPad counts from the middle, none may be computed in the run.
+  Nor may a bound of a Slice from whose result elements are taken by their place (``cuts``).
 - Sizes that are computed in the run and then read as data, by Shape or Size of the tensor that has them, are
   data from the beginning.
 
@@ -26,8 +27,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.frontend.cuts import choosing_slices
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
-from onedispatch.dispatch.frontend.provenance import COMPUTED, CONSTANT, Provenance
+from onedispatch.dispatch.frontend.provenance import COMPUTED, CONSTANT, GIVEN, Provenance
 from onedispatch.dispatch.frontend.shape_operands import axis_positions, data_operands, size_positions
 
 _ARITHMETIC = frozenset(
@@ -95,11 +97,12 @@ def _sizes(graph: Graph) -> Iterator[str]:
     if all(node.inputs[i] in graph.constants for node in graph.nodes for i in size_positions(node)):
         return
     provenance = Provenance(graph)
-    shown = _shows_sizes(graph, provenance)
+    limit = _least_refused(graph, provenance)
+    choosing = choosing_slices(graph, provenance)
     for node in graph.nodes:
-        if not _chooses_data(graph, node, provenance):
+        if node.name not in choosing and not _chooses_data(graph, node, provenance):
             names = (node.inputs[i] for i in size_positions(node))
-            yield from (n for n in names if not shown or provenance.elements(n).max(initial=0) < COMPUTED)
+            yield from (n for n in names if provenance.elements(n).max(initial=CONSTANT) < limit)
 
 
 def _chooses_data(graph: Graph, node: Node, provenance: Provenance) -> bool:
@@ -118,7 +121,21 @@ def _chooses_data(graph: Graph, node: Node, provenance: Provenance) -> bool:
         pads = provenance.elements(node.inputs[1]).reshape(-1)
         before, after = np.split(pads, 2) if pads.size % 2 == 0 else (pads, pads)
         return _choose(before, after, after > CONSTANT)
+    if node.op_type == "Split" and len(node.inputs) > 1 and node.inputs[1]:
+        parts = provenance.elements(node.inputs[1]).reshape(-1)
+        if parts.size != len(node.outputs):  # the shape of the list is not known yet
+            parts = np.full(len(node.outputs), parts.max(initial=CONSTANT))
+        bounds = _summed(parts)
+        return _choose(bounds[:-2], bounds[1:-1], bounds[1:-1] > CONSTANT)
+    if node.op_type == "CenterCropPad":
+        return bool(provenance.elements(node.inputs[1]).max(initial=CONSTANT) == COMPUTED)
     return False
+
+
+def _summed(parts: Array) -> Array:
+    """The ends of parts that follow each other; a sum of several that are not constant is computed."""
+    most, several = np.maximum.accumulate(parts), np.cumsum(parts > CONSTANT) > 1
+    return np.asarray(np.where(several, np.int8(COMPUTED), most))
 
 
 def _aligned(*arrays: Array) -> list[Array]:
@@ -135,17 +152,20 @@ def _choose(first: Array, second: Array, second_is_open: Array) -> bool:
     return bool(np.any(computed & (first > CONSTANT) & second_is_open))
 
 
-def _shows_sizes(graph: Graph, provenance: Provenance) -> bool:
-    """True if sizes that are computed in the run are read as data, by ``Shape`` or ``Size`` of a tensor."""
-    data = set(graph.output_names)
+def _least_refused(graph: Graph, provenance: Provenance) -> int:
+    """The provenance from which on operands do not decide sizes, because ``Shape`` or ``Size`` shows them.
+
+    ``GIVEN`` where sizes that are shown are computed of sizes that are given, as of ``Concat(x[:i], x[:j])``.
+    """
+    data, limit = set(graph.output_names), COMPUTED + 1
     for node in reversed(graph.nodes):
         asks = node.op_type in ("Shape", "Size") and not node.domain
         if asks and provenance.sizes(node.inputs[0]) == COMPUTED and not data.isdisjoint(node.writes):
-            return True
+            limit = min(limit, GIVEN if provenance.computes_sizes(node.inputs[0]) else COMPUTED)
         if asks or (may_compute(graph, node) and data.isdisjoint(node.writes)):
             continue
         data.update(data_operands(node))
-    return False
+    return limit
 
 
 @dataclass

@@ -107,10 +107,6 @@ def pads(facts: Facts) -> None:
             )
 
 
-def new_shape(facts: Facts) -> None:
-    _are_lists(facts, 1)
-
-
 def repeats(facts: Facts) -> None:
     _are_lists(facts, 1)
     given, shape = listed(facts, "repeats", 1), facts.shape(0)
@@ -198,7 +194,6 @@ MOVEMENT: dict[str, tuple[NodeCheck, ...]] = {
     "CenterCropPad": (centred,),
     "ConstantOfShape": (filled_shape,),
     "DepthToSpace": (depth_blocks,),
-    "Expand": (new_shape,),
     "EyeLike": (matrix,),
     "Pad": (pads,),
     "Range": (counted_range,),

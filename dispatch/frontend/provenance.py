@@ -28,19 +28,35 @@ class Provenance:
         self._graph = graph
         self._elements: dict[str, Array] = {}
         self._sizes: dict[str, int] = {}
+        self._by_sizes: set[str] = set()  # tensors whose sizes are computed of sizes that are given
         for value in graph.inputs:
             self._elements[value.name] = self._filled(value.name, GIVEN)
         for node in graph.nodes:
             sizes = max([self.sizes(name) for name in node.reads], default=CONSTANT)
             for position in size_positions(node):
                 sizes = max(sizes, int(self.elements(node.inputs[position]).max(initial=CONSTANT)))
+            if sizes == GIVEN and self._computes(node):
+                sizes = COMPUTED
+                self._by_sizes.update(node.writes)
+            elif not self._by_sizes.isdisjoint(node.reads):
+                self._by_sizes.update(node.writes)
             if sizes:
                 self._sizes.update(dict.fromkeys(node.writes, sizes))
             self._elements.update((name, self._result(node, name)) for name in node.writes)
 
+    def _computes(self, node: Node) -> bool:
+        """True if sizes of the node's results are computed of those of its operands."""
+        if node.op_type == "Reshape" and not node.domain:  # a size that is given as such stays what it is
+            return self.sizes(node.inputs[0]) > CONSTANT
+        return bool(node.domain) or node.has_subgraph or node.op_type in _COMPUTES_SIZES
+
     def sizes(self, name: str) -> int:
         """What the sizes of a tensor follow from; ``CONSTANT``: the shapes of the inputs alone."""
         return self._sizes.get(name, CONSTANT)
+
+    def computes_sizes(self, name: str) -> bool:
+        """True if the sizes of a tensor are sums, products or quotients of sizes that are given."""
+        return name in self._by_sizes
 
     def elements(self, name: str) -> Array:
         """int8 of the tensor's shape; a scalar, the most of all elements, where the tensor is large or its
@@ -104,6 +120,11 @@ def _gathered(graph: Graph, node: Node, operands: list[Array]) -> Array | None:
     return np.take(data, places, axis=axis) if inside else None
 
 
+# Operators whose results have sizes that are sums, products or quotients of others.
+_COMPUTES_SIZES = frozenset(
+    "AveragePool CenterCropPad Col2Im Concat Conv ConvInteger ConvTranspose DepthToSpace Flatten LpPool "
+    "MaxPool MaxUnpool Pad QLinearConv Range Resize SpaceToDepth STFT Tile Upsample".split()
+)
 # Operators that move or convert elements. None of a function: it does not know where to.
 _MOVES: dict[str, Callable[[Graph, Node, list[Array]], Array | None]] = {
     "Cast": _same,

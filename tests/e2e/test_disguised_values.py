@@ -36,6 +36,7 @@ CONSTANTS: dict[str, Array] = {
     "five": np.int64([5]),
     "half": np.float32([0.5]),
     "all": np.int64([64]),
+    "last": np.int64([-1]),
     "scalar_axes": np.int64([0]),
 }
 INPUTS: dict[str, tuple[int, ...]] = {"image": (6, 7), "list": (4,), "number": (1,), "other": (1,)}
@@ -247,6 +248,13 @@ CHOICES = {
     "shape": "Add n one; Expand one v1; Shape v2",
     "size": "Add n one; Expand one v1; Size v2; Mul v3 one",
     "shape as data": "Add n one; Expand one v1; Shape v2; Cast v3 float; Mul v4 half",
+    "sizes added": "Slice table zero n; Concat v1 v1; Shape v2; Mul v3 one",
+    "sizes multiplied": "Tile table n; Size v1; Mul v2 one",
+    "first of the rest": "Mul n two; Slice table v1 all; Slice v2 zero one",
+    "last of the first": "Add n one; Slice table zero v1; Gather v2 last",
+    "last of the first, by a bound": "Add n one; Slice table zero v1; Neg v2; Slice v3 last all",
+    "middle part": "Mul n two; Sub all v1; Sub v2 one; Concat v1 one v3; Split table v4",
+    "middle": "Mul n two; CenterCropPad table v1",
 }
 
 
@@ -258,6 +266,8 @@ def choosing(steps: str) -> onnx.ModelProto:
         attributes = {"Concat": {"axis": 0}, "Cast": {"to": FLOAT}}.get(op, {})
         names = [known.get(name, name) for name in reads if name != "float"]
         known[f"v{index}"] = b.add(op, " ".join(names), **attributes)
+        if op == "Split":  # in three, whose middle one is looked at
+            b.nodes[-1].output[:] = ["before", b.nodes[-1].output[0], "behind"]
     b.outputs.append(known[f"v{len(known) - 1}"])
     model = b.model()
     del model.graph.input[:2], model.graph.input[1:]  # but for ``number``

@@ -74,6 +74,7 @@ ANSWERED = (
     Deviation("ratio must be in the range", "at inference a ratio that is computed is never read"),
     Deviation("Depth is negative", "it says so of a depth of 0 too: a OneHot of no columns"),
     Deviation("Integer division by zero", "ONNX says nothing of it, and its reference evaluator computes"),
+    Deviation("shape input must be 1D tensor", "Expand by a number, which it takes where that is constant"),
     Deviation("Axes input is null", "an input without a name is one that is left out"),
     Deviation(r"Invalid sequence length: .*\[0,0\]", "of a tensor without elements no sequence is looked at"),
     Deviation("bound to different types", "the body of a function that onnxruntime has for float32 alone"),

@@ -203,7 +203,6 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("SpaceToDepth", (f(1, 4, 2, 3),), {"blocksize": 2}, r"\[2, 3\]"),
     ("SpaceToDepth", (f(4, 2, 3),), {"blocksize": 2}, "rank 4"),
     ("Trilu", (f(3),), {}, "rank 2 or more"),
-    ("Expand", (f(3), np.array(3)), {}, "a list, rank 1"),
     (
         "MaxPool",
         (np.ones((1, 1, 5), np.uint8),),
