@@ -38,7 +38,7 @@ def rewrite(graph: Graph, device: Device, rules: Sequence[Rule] = RULES) -> Grap
 def _apply(graph: Graph, rule: Rule, device: Device, failures: dict[tuple[str, str], str]) -> Graph:
     """``graph`` after one rule."""
     roots = {one.op_type for one in rule.patterns}
-    there = {node.op_type for node in graph.nodes if not node.domain}
+    there = {node.op_type for node in graph.nodes}
     if not any(_operators(one) <= there for one in rule.patterns):
         return graph
     index, splice = Index.of(graph), Splice(graph)

@@ -145,7 +145,7 @@ def orders(pattern: p.NodePattern) -> list[tuple[p.Pattern, ...]]:
 
 def refuses_op(graph: Graph, pattern: p.NodePattern, node: Node, made: str) -> str:
     """Returns why a node that makes ``made`` does not match, operands aside; "" if it matches."""
-    if node.domain or node.op_type != pattern.op_type:
+    if node.domain != pattern.domain or node.op_type != pattern.op_type:
         return f"{node.name} is {node.op_type}, not {pattern.op_type}"
     given = [name for name in node.inputs if name]
     if pattern.output >= 0 and node.outputs.index(made) != pattern.output:

@@ -33,7 +33,7 @@ def _packable(match: Match) -> bool:
     q, scale = _constant(match, "q"), _constant(match, "scale")
     if q is None or scale is None:
         return False
-    return q.dtype.name in _BITS and q.ndim == 2 and match.value("w").dtype == scale.dtype
+    return q.dtype.name in _BITS and q.ndim == 2 and q.size > 0 and match.value("w").dtype == scale.dtype
 
 
 def _block_size(match: Match) -> int:
@@ -49,7 +49,8 @@ def _in_blocks(match: Match) -> bool:
 def _along_k(match: Match) -> bool:
     """True if there is a scale for the tensor, for each column, or for each block of rows."""
     node = match.maker("w")
-    by_row = int(attribute(match.graph, node, "axis")) % 2 == 0
+    axis = attribute(match.graph, node, "axis")  # None in operator sets before 13: no scales of an axis
+    by_row = axis is not None and int(axis) % 2 == 0
     blocks = bool(node.attributes.get("block_size", 0))
     return by_row if blocks else not by_row or match.value("scale").concrete_shape in ((), (1,))
 
@@ -99,6 +100,13 @@ def _nibbles(values: Array, bits: int) -> Array:
     return np.ascontiguousarray(even[..., 0::2] | even[..., 1::2] << 4)
 
 
+def _given(match: Match) -> str:
+    node, q, scale = match.maker("w"), match.value("q"), match.value("scale")
+    block = int(node.attributes.get("block_size", 0))
+    blocks = f" in blocks of {block}" if block else ""
+    return f"{q} with scales {scale}{blocks} ({node.name})"
+
+
 def _size(axis: int) -> Callable[[Match], int]:
     return lambda match: match.shape("q")[axis]
 
@@ -109,12 +117,16 @@ PACKED_WEIGHTS = Rule(
     ("MatMul(x, beside(w := WEIGHTS))",),
     "com.microsoft.MatMulNBits(x, B, scales, zeros, K=k, N=n, bits=bits, block_size=block)",
     1,
-    {"WEIGHTS": "DequantizeLinear(array(q), scale) | DequantizeLinear(array(q), scale, zero)"},
+    {
+        "WEIGHTS": "DequantizeLinear(array(q), scale) | DequantizeLinear(array(q), scale, zero)"
+        " | com.microsoft.DequantizeLinear(array(q), scale)"
+        " | com.microsoft.DequantizeLinear(array(q), scale, zero)"
+    },
     where=(
-        Condition("scales and zero points that are constants", _known),
-        Condition("weights [K, N] of 4 or 8 bits, of scales of the type of x", _packable),
-        Condition("rows in blocks of 16, 32, 64, 128 or 256", _in_blocks),
-        Condition("scales of the tensor, of columns, or of blocks of rows", _along_k),
+        Condition("scales and zero points that are constants", _known, _given),
+        Condition("weights [K, N] of 4 or 8 bits, with scales of their floats' type", _packable, _given),
+        Condition("rows in blocks of 16, 32, 64, 128 or 256", _in_blocks, _given),
+        Condition("scales of the tensor, of columns, or of blocks of rows", _along_k, _given),
     ),
     derive={
         "B": _levels,

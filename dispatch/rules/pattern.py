@@ -58,6 +58,7 @@ class NodePattern:
     name: str = ""
     output: int = -1
     beside: bool = False
+    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,18 @@ Pattern = ValuePattern | NumberPattern | NodePattern | AnyOf
 
 @dataclass(frozen=True)
 class Condition:
-    """A predicate on a ``Match`` beside its form; ``name`` says in words what it requires."""
+    """A predicate on a ``Match`` beside its form; ``name`` says in words what it requires.
+
+    ``given`` says what a match has instead.
+    """
 
     name: str
     holds: Callable[[Any], bool]
+    given: Callable[[Any], str] | None = None
+
+    def failed(self, match: Any) -> str:
+        """Returns why the condition does not hold."""
+        return self.name if self.given is None else f"{self.name}, not {self.given(match)}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,8 @@ class Rule:
     ``anchor`` is the operator that distinguishes the rule: every form has it, and a node of it that stays
     gets a remark with the condition that failed; of near misses of the form too, unless ``near`` is False.
     Names in ``to`` are values of the match, or entries of ``derive``, which computes arrays (constants) as
-    operands and anything as attributes. Operators of other domains are written ``com.microsoft.Gelu(x)``.
+    operands and anything as attributes. Operators of other domains are written ``com.microsoft.Gelu(x)``;
+    the root of a form is one of ONNX's.
     """
 
     name: str
@@ -187,9 +197,10 @@ class _Parser:
                 )
                 if found:
                     return AnyOf(found) if len(found) > 1 else found[0]
-            case ast.Call(func=ast.Name(id=op), args=args, keywords=keywords):
+            case ast.Call(func=ast.Name() | ast.Attribute() as called, args=args, keywords=keywords):
                 said = {str(k.arg): ast.literal_eval(k.value) for k in keywords}
-                return NodePattern(op, tuple(self._of(one) for one in args), said)
+                domain, _, op = ast.unparse(called).rpartition(".")
+                return NodePattern(op, tuple(self._of(one) for one in args), said, domain=domain)
             case ast.NamedExpr(target=ast.Name(id=name), value=value):
                 inner = self._of(value)
                 if isinstance(inner, NodePattern):

@@ -33,7 +33,7 @@ def failed(match: Match) -> str:
                 return read_elsewhere(name, node.name, others[0])
     if not match.graph.value(match.root.outputs[0]).is_concrete or not match.value("x").is_concrete:
         return "shapes that are known"
-    return next((one.name for one in match.rule.where if not one.holds(match)), "")
+    return next((one.failed(match) for one in match.rule.where if not one.holds(match)), "")
 
 
 def replacement(match: Match) -> Graph | str:

@@ -85,6 +85,28 @@ def test_others_become_floats_and_say_why(what: str, one: onnx.ModelProto) -> No
     assert f"rule packed_weights did not fire: {what}" in remarks
 
 
+@pytest.mark.parametrize("opset", [10, 12])
+def test_operator_sets_without_axes(opset: int) -> None:
+    one = model(drawn(np.int8, K, N), scales(), drawn(np.int8))
+    one.opset_import[0].version, one.ir_version = opset, 7
+    assert "packed_weights" in " ".join(row.reason for row in ran(one).placement)
+
+
+def test_the_dequantiser_of_onnxruntime() -> None:
+    one = model(drawn(np.int8, K, N), scales(), drawn(np.int8))
+    one.graph.node[0].domain = "com.microsoft"
+    one.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert [row.reason.partition(",")[0] for row in ran(one).placement] == ["rule packed_weights"] * 2
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 8), (32, 0)])
+def test_weights_of_nothing_stay(k: int, n: int) -> None:
+    one = model(np.zeros((k, n), np.int8), scales(), None)
+    session = od.InferenceSession(one, fallback="error")
+    feed = {"x0": np.ones((ROWS, k), np.float32)}
+    np.testing.assert_array_equal(session.run(None, feed)[0], np.zeros((ROWS, n), np.float32))
+
+
 def test_four_bits_are_read_as_four() -> None:
     """By what twice the weights add: control packets are read for either, x by each of eight columns."""
     n, found, data = 256, [], []
