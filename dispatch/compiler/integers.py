@@ -121,7 +121,7 @@ def _without_repeats(graph: Graph) -> Graph:
     index, instead = Index.of(graph), dict[str, str]()
     captured = {name for node in graph.nodes for name in node.captured}
     kept: dict[str, list[Edge]] = {}  # by the value that is quantised
-    folded = []
+    folded, gone = [], set[str]()
     for node in filter(_is_quantiser, graph.nodes):
         edge, before = _edge(graph, node, node.outputs[0]), _read(index, node.inputs[0])
         twins = [*([before] if before else []), *kept.get(node.inputs[0], ())]
@@ -130,10 +130,12 @@ def _without_repeats(graph: Graph) -> Graph:
             kept.setdefault(node.inputs[0], []).append(edge)
             continue
         instead[edge.tensor] = instead.get(twin.tensor, twin.tensor)
-        folded.append(Folded(node.name, node.op_type, f"its integers are those of {twin.tensor}"))
+        origin = graph.origins.get(node.name)
+        gone.add(node.name)
+        for one in origin.nodes if origin is not None else (node,):
+            folded.append(Folded(one.name, one.op_type, f"its integers are those of {twin.tensor}"))
     if not instead:
         return graph
-    gone = {one.node for one in folded}
     nodes = [_following(node, instead) for node in graph.nodes if node.name not in gone]
     return prune(graph.with_nodes(nodes, folded=(*graph.folded, *folded)))
 

@@ -496,3 +496,17 @@ def test_a_pool_of_an_older_operator_set_takes_integers_of_its_first_that_has_th
     feed = {"x_integers": np.arange(72, dtype=np.int8).reshape(1, 2, 6, 6)}
     (y,) = session.run(None, feed)
     np.testing.assert_array_equal(y, computed(proto, feed)[0])
+
+
+def test_a_bound_that_goes_with_its_quantiser_has_a_row() -> None:
+    """The QuantizeLinear that saturation leaves makes integers that are there already."""
+    model = Model(np.uint8)
+    x = model.integers("x", (4,), scale=0.05)
+    low, high = (model.constant(name, np.float32(v)) for name, v in (("low", -100), ("high", 100)))
+    model.node("Clip", [x, low, high], ["c"])
+    model.quantised("y", "c", 0.05)
+    model.node("DequantizeLinear", ["y", *model.scaled("again", 0.05, 128, np.dtype(np.uint8))], ["f"])
+    model.node("Sigmoid", ["f"], ["s"])
+    session = od.InferenceSession(model.proto("s"), fallback="error")
+    rows = {row.node: row.device for row in session.placement}
+    assert rows == {"n_x": "folded", "n_c": "folded", "n_y": "folded", "n_f": "npu", "n_s": "npu"}
