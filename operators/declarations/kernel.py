@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
@@ -56,7 +56,7 @@ K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*)::([a-z][a-z0-9_]*)@([1-9][0-9]*)")
-_NAMED = f"namespace::name@version, at most {MAX_NAME_BYTES} bytes"
+_NAMED = f"namespace::name@version, lower case, at most {MAX_NAME_BYTES} bytes"
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 ScalarType = Literal["u32", "i32", "f32", "function"]
@@ -264,16 +264,22 @@ class Kernel:
     def _refuse(self, what: str, given: object, accepted: str) -> Exception:
         return KernelDeclarationError(f"kernel {self.name}: {what}: given {given}; accepted: {accepted}")
 
+    def _check_unique(self, names: Iterable[str]) -> None:
+        seen = set[str]()
+        for name in names:
+            if name in seen:
+                raise self._refuse("a name that stands twice", repr(name), "every name once")
+            seen.add(name)
+
     def _check_names(self) -> None:
         # A first version need not be written: it counts for nothing.
         if not _NAME.fullmatch(self.name) or len(self.name.removesuffix("@1").encode()) > MAX_NAME_BYTES:
             raise self._refuse("name", repr(self.name), _NAMED)
         names = [*self.dims, *(t.name for t in self.typed_tensors), *(s.name for s in self.scalars)]
+        self._check_unique(names)
         for name in names:
             if not _IDENTIFIER.fullmatch(name):
                 raise self._refuse("a name", repr(name), "lower-case letters, digits and underscores")
-            if names.count(name) > 1:
-                raise self._refuse("a name that stands twice", repr(name), "every name once")
         if not self.outputs:
             raise self._refuse("outputs", "none", "one output or more")
         known = {*self.dims, K_AXIS} if self.reduces else set(self.dims)

@@ -30,7 +30,7 @@ from onedispatch.operators.declarations.kernel import (
 from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import find_device
-from onedispatch.transactions.base.errors import KernelError
+from onedispatch.transactions.base.errors import DeviceError, KernelError
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine.device import device_names, vocabulary
 
@@ -78,6 +78,7 @@ class CustomKernel(Kernel):
         self._check_written_name()
         self._derive(name=self.name if "@" in self.name else f"{self.name}@1")
         self._check_kinds()
+        self._check_unique(tensor.name for tensor in self.typed_tensors)
         self._derive(
             inputs=tuple(map(self._resolved, self.inputs)), outputs=tuple(map(self._resolved, self.outputs))
         )
@@ -157,10 +158,16 @@ class CustomKernel(Kernel):
         for tensor in self.typed_tensors:
             if not isinstance(tensor.dtypes, str):
                 raise self._refuse(f"dtypes of {tensor.name}", repr(tensor.dtypes), "text: 'f32|bf16'")
+            for what, accepted in (("optional", (False, True)), ("quantised", (None, False, True))):
+                given = getattr(tensor, what)
+                if not any(given is one for one in accepted):
+                    raise self._refuse(f"{what} of {tensor.name}", repr(given), ", ".join(map(str, accepted)))
             if len(tensor.rank) != 2 or not all(isinstance(one, int) for one in tensor.rank):
                 raise self._refuse(f"rank of {tensor.name}", repr(tensor.rank), "one, or (least, largest)")
         if not isinstance(self.code_bytes, int):
             raise self._refuse("code_bytes", repr(self.code_bytes), "a whole number")
+        if not isinstance(self.deterministic, bool):
+            raise self._refuse("deterministic", repr(self.deterministic), "True or False")
         if not isinstance(self.library, str):
             raise self._refuse("library", repr(self.library), "the path of a shared object, as text")
         if self.reference is not None and not callable(self.reference):
@@ -175,7 +182,7 @@ class CustomKernel(Kernel):
         """Its own element types, or those of the operand that it is like."""
         others = {other.name: other for other in self.operands if other.name != one.name}
         if one.like and (one.like not in others or one.like in seen):
-            accepted = f"{', '.join(others)}, not in a circle"
+            accepted = f"{', '.join(others) or 'another operand'}, not in a circle"
             raise self._refuse(f"operand that {one.name} is like", repr(one.like), accepted)
         if one.dtypes or not one.like:
             return one.dtypes or "f32"
@@ -188,7 +195,7 @@ class CustomKernel(Kernel):
         for one in self.scratch_tensors:
             if len(one.dtype_names) != 1:
                 raise self._refuse(f"element types of {one.name}", one.dtypes or "none", "one, of scratch")
-        unknown = sorted({name.partition("_")[0] for name in self.devices or ()} - set(device_names()))
+        unknown = sorted(name for name in self.devices or () if not _is_device(name))
         if unknown:
             raise self._refuse("devices", ", ".join(unknown), ", ".join(device_names()))
         for dtype in self.outputs[0].dtype_names if self.work else ():
@@ -200,6 +207,15 @@ class CustomKernel(Kernel):
         for out, source in self.in_place.items():
             if out not in outputs or source not in inputs:
                 raise self._refuse("in_place", f"{out}: {source}", "an input for an output, by name")
+
+
+def _is_device(name: str) -> bool:
+    """True for a device, or the column partition of one."""
+    try:
+        find_device(name)
+    except DeviceError:
+        return False
+    return True
 
 
 # -- what follows from what is said ------------------------------------------------------------

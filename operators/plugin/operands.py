@@ -52,14 +52,22 @@ class Out(Tensor):
         super().__init__(name, "", _each_once(dtypes), False, "interval", like, **facts)
 
 
-class Aux(Tensor):
+class _OneType(Tensor):
+    """Memory of one element type."""
+
+    @property
+    def dtype(self) -> str:
+        return self.dtypes
+
+
+class Aux(_OneType):
     """A constant tensor of the kernel's own (a table, reciprocals); each instance gives its values."""
 
     def __init__(self, name: str, dtype: str = "f32") -> None:
         super().__init__(name, "", dtype, walk="interval", rank=(0, MAX_DIMS))
 
 
-class Scratch(Tensor):
+class Scratch(_OneType):
     """Memory of the core that a call may use as it likes; each instance says how much."""
 
     def __init__(self, name: str, dtype: str = "f32") -> None:

@@ -134,6 +134,8 @@ class KernelArguments:
             raise self._refuse("dtypes", "text: 'f32|bf16'")
         inputs = operands(In, self.inputs, dtypes=self.dtypes)
         devices = self.devices.split() if isinstance(self.devices, str) else self.devices
+        if devices is not None and not (isinstance(devices, list | tuple) and devices):
+            raise self._refuse("devices", "names of devices, one or more, or None for all")
         return CustomKernel(
             self.name,
             inputs,
@@ -144,7 +146,7 @@ class KernelArguments:
             prints=prints_of(self.prints, cls),
             summary=self.summary or (inspect.getdoc(cls) or "").partition("\n")[0],
             scratch_tensors=typed_names(Scratch, self.scratch),
-            devices=tuple(devices) if devices else None,
+            devices=None if devices is None else tuple(devices),
             work=self._by_name("work", work),
             deterministic=self.deterministic,
             in_place=self._by_name("in_place", dict),
