@@ -125,17 +125,11 @@ def _chooses_data(graph: Graph, node: Node, provenance: Provenance) -> bool:
         parts = provenance.elements(node.inputs[1]).reshape(-1)
         if parts.size != len(node.outputs):  # the shape of the list is not known yet
             parts = np.full(len(node.outputs), parts.max(initial=CONSTANT))
-        bounds = _summed(parts)
-        return _choose(bounds[:-2], bounds[1:-1], bounds[1:-1] > CONSTANT)
+        # A middle part begins behind those before it, and ends where its own size says.
+        return bool(parts.max(initial=CONSTANT) == COMPUTED and np.any(parts[:-2] > CONSTANT))
     if node.op_type == "CenterCropPad":
         return bool(provenance.elements(node.inputs[1]).max(initial=CONSTANT) == COMPUTED)
     return False
-
-
-def _summed(parts: Array) -> Array:
-    """The ends of parts that follow each other; a sum of several that are not constant is computed."""
-    most, several = np.maximum.accumulate(parts), np.cumsum(parts > CONSTANT) > 1
-    return np.asarray(np.where(several, np.int8(COMPUTED), most))
 
 
 def _aligned(*arrays: Array) -> list[Array]:
