@@ -30,11 +30,13 @@ def choosing_slices(graph: Graph, provenance: Provenance) -> frozenset[str]:
     cuts: dict[str, tuple[_Cut, ...]] = {}
     found: set[str] = set()
     for node in graph.nodes:
-        given = tuple(cut for name in node.reads for cut in cuts.get(name, ()))
         if node.domain:
             continue
-        found.update(cut.node for cut in given if _reads_by_place(graph, node, cut))
-        kept = given if node.op_type in _KEEP else ()
+        data = cuts.get(node.inputs[0], ()) if node.inputs else ()  # indices may be cut, they take no part
+        found.update(cut.node for cut in data if _reads_by_place(graph, node, cut))
+        kept: tuple[_Cut, ...] = ()
+        if node.op_type in _KEEP:
+            kept = tuple(cut for name in node.reads for cut in cuts.get(name, ()))
         if node.op_type == "Slice" and len(node.inputs) > 2:
             kept = _cut(graph, node, provenance)
         if kept:
@@ -73,7 +75,7 @@ def _reads_by_place(graph: Graph, node: Node, cut: _Cut) -> bool:
         if axes is None or cut.axis not in axes:
             return axes is None
         return cut.begin or any(one is None or bool(np.any(one < 0)) for one in bounds)
-    shape = graph.value(node.inputs[0]).shape if node.inputs else None
+    shape = graph.value(node.inputs[0]).shape
     axis = int(node.attributes.get("axis", 0)) % max(len(shape or ()), 1)
     if node.op_type == "Split":
         return axis == cut.axis

@@ -288,7 +288,13 @@ def test_numbers_that_choose_data_are_data(steps: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "steps", ["Add n one; Slice table zero v1", "Add n one; Slice table v1 all", "Add n one; Tile table v1"]
+    "steps",
+    [
+        "Add n one; Slice table zero v1",
+        "Add n one; Slice table v1 all",
+        "Add n one; Tile table v1",
+        "Add n one; Slice long v1 all; Gather table v2",  # places that are cut, of data that is not
+    ],
 )
 def test_sizes_that_are_sizes_alone_still_decide(steps: str) -> None:
     session = od.InferenceSession(choosing(steps), fallback="error")
