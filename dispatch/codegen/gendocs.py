@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from onedispatch.dispatch.compiler import properties
 from onedispatch.dispatch.compiler.passes import Pass, Property
 from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.text import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_FOLDERS = ("dispatch", "operators", "transactions")
@@ -30,11 +31,6 @@ LISTS = (
 _FACADE = "dispatch/facade"  # its docstring is that of the package `onedispatch`
 _FACADE_JOB = "Becomes the package `onedispatch`: the public names, loaded on first use."
 _ALWAYS = Pass.__dataclass_fields__["when"].default
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 # -- passes ----------------------------------------------------------------------------------------------
@@ -59,7 +55,7 @@ def passes_text() -> str:
             for one in getattr(passes, attribute)
         ]
         head = f"**`{attribute}`**, {when}:"
-        parts.append(f"{head}\n\n{_table(('pass', 'what it does', 'requires', 'ensures'), rows)}")
+        parts.append(f"{head}\n\n{markdown_table(('pass', 'what it does', 'requires', 'ensures'), rows)}")
     parts.append("`*`: under some options only (`when` of the pass). What the properties say of a value:")
     parts.append("\n".join(f"- {name}: {one.name}" for one, name in names.items()))
     return "\n\n".join(parts)
@@ -115,7 +111,7 @@ def rooms_text(top: str) -> str:
     rows = [
         (f"`{short[room]}`", _job(room), ", ".join(short[other] for other in imports[room])) for room in order
     ]
-    return _table((f"`{top}/`", "its job", "imports of these"), rows)
+    return markdown_table((f"`{top}/`", "its job", "imports of these"), rows)
 
 
 # -- the page --------------------------------------------------------------------------------------------

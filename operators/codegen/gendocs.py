@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onedispatch.operators.codegen import kernel_text as text
@@ -15,6 +14,7 @@ from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.declarations.statuses import ERRORS, STATUSES, Status
 from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.text import markdown_table
 
 NAME = "KERNELS.md"
 HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
@@ -27,24 +27,20 @@ section `[kernel]` of the device files in `transactions/machine/devices`.
 """
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return ["", *("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)]
-
-
 def _section(kernel: Kernel) -> str:
     lines = ["", f"## {kernel.name}", "", f"{kernel.summary}.", ""]
     lines += [f"- {line}" for line in text.head(kernel)]
-    lines += _table(text.OPERANDS, (text.operand_row(kernel, tensor) for tensor in kernel.tensors))
+    lines += ["", markdown_table(text.OPERANDS, (text.operand_row(kernel, one) for one in kernel.tensors))]
     if kernel.scalars:
-        lines += _table(text.SCALARS, (text.scalar_row(kernel, scalar) for scalar in kernel.scalars))
+        lines += ["", markdown_table(text.SCALARS, (text.scalar_row(kernel, one) for one in kernel.scalars))]
     return "\n".join([*lines, "", "```", *text.formulas(kernel), "```", ""])
 
 
 def _statuses() -> str:
     lines = ["", "## Statuses and errors", "", "What functions of kernels answer; `KernelError` is the base."]
     rows = ((f"OD_{row.name.upper()}", row.code, row.summary, _error(row)) for row in STATUSES)
-    return "\n".join([*lines, *_table(("status", "code", "what it says", "Python class"), rows), ""])
+    table = markdown_table(("status", "code", "what it says", "Python class"), rows)
+    return "\n".join([*lines, "", table, ""])
 
 
 def _error(row: Status) -> str:

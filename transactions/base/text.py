@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text helpers of messages and reports: plurals, ranges, sizes, spelling suggestions."""
+"""Text helpers of messages, reports and pages: plurals, ranges, sizes, spelling suggestions, tables."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
 
@@ -41,6 +41,14 @@ def short_bytes(count: int) -> str:
             break
         size /= 1024
     return f"{size:.1f}{unit}" if unit and size < 100 and size != int(size) else f"{size:.0f}{unit}"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a table in Markdown, without a line break at its end."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def lock_condition(value: int) -> str:
