@@ -20,17 +20,12 @@ _BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
 _BLOCKS = (256, 128, 64, 32, 16)
 
 
-def _constant(match: Match, name: str) -> Array | None:
-    found = match.constant(name)
-    return None if found is None else np.asarray(found)
-
-
 def _known(match: Match) -> bool:
     return all(match.constant(name) is not None for name in ("scale", "zero") if name in match.values)
 
 
 def _packable(match: Match) -> bool:
-    q, scale = _constant(match, "q"), _constant(match, "scale")
+    q, scale = match.constant("q"), match.constant("scale")
     if q is None or scale is None:
         return False
     return q.dtype.name in _BITS and q.ndim == 2 and q.size > 0 and match.value("w").dtype == scale.dtype
@@ -52,7 +47,7 @@ def _along_k(match: Match) -> bool:
     axis = attribute(match.graph, node, "axis")  # None in operator sets before 13: no scales of an axis
     by_row = axis is not None and int(axis) % 2 == 0
     blocks = bool(node.attributes.get("block_size", 0))
-    return by_row if blocks else not by_row or match.value("scale").concrete_shape in ((), (1,))
+    return by_row if blocks else not by_row or match.shape("scale") in ((), (1,))
 
 
 def _middle(match: Match) -> int:
@@ -79,7 +74,7 @@ def _scales(match: Match) -> Array:
 
 def _zeros(match: Match) -> Array | None:
     """Returns the zero points from 0 up, packed; None if they are in the middle."""
-    given, middle = _constant(match, "zero"), _middle(match)
+    given, middle = match.constant("zero"), _middle(match)
     points = np.zeros(match.shape("scale"), np.int16) if given is None else given.astype(np.int16)
     zeros = _by_block(match, points + middle).astype(np.uint8)
     return _nibbles(zeros, _bits(match)) if np.any(zeros != 1 << (_bits(match) - 1)) else None

@@ -476,36 +476,24 @@ class Checker:
             return float(size / touched)
         left = 1
         for d in range(len(inside)):
-            left *= self._touched_along(box, base, name, inside, d, result)
+            left *= self._touched_along(box, base, name, d, result)
         return size / left if left else None
 
     def _touched_along(
-        self,
-        box: MemberBox,
-        base: Mapping[str, Array],
-        name: str,
-        inside: tuple[slice, ...],
-        d: int,
-        result: bytes,
+        self, box: MemberBox, base: Mapping[str, Array], name: str, d: int, result: bytes
     ) -> int:
         """Coordinates of dimension ``d``, from the first to the last one that changes the results."""
-        first, last = inside[d].start, inside[d].stop - 1
-        matters = [self._slab_matters(box, base, name, inside, d, at, result) for at in _probes(first, last)]
-        hit = [at for at, yes in zip(_probes(first, last), matters, strict=True) if yes]
+        inside = self.chunk(name, box).inside[d]
+        probes = _probes(inside.start, inside.stop - 1)
+        hit = [at for at in probes if self._slab_matters(box, base, name, d, at, result)]
         return max(hit) - min(hit) + 1 if hit else 0
 
     def _slab_matters(
-        self,
-        box: MemberBox,
-        base: Mapping[str, Array],
-        name: str,
-        inside: tuple[slice, ...],
-        d: int,
-        at: int,
-        result: bytes,
+        self, box: MemberBox, base: Mapping[str, Array], name: str, d: int, at: int, result: bytes
     ) -> bool:
-        slab = tuple(slice(at, at + 1) if i == d else part for i, part in enumerate(inside))
-        row = self.chunk(name, box).row
+        chunk = self.chunk(name, box)
+        slab = tuple(slice(at, at + 1) if i == d else part for i, part in enumerate(chunk.inside))
+        row = chunk.row
         for high in (True, False):
             changed = {**base, name: base[name].copy()}
             changed[name][slab] = noise(row, changed[name][slab].shape, np.random.default_rng(at), high)

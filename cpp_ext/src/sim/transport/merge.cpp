@@ -5,20 +5,20 @@
 namespace onedispatch::sim {
 namespace {
 
-namespace field = reg::switch_merge;
+namespace turns = reg::switch_merge;
 
 struct Turn {
   uint32_t slave, packets;
 };
 
 Turn turn_of(const Merge& merge, uint32_t number) {
-  static constexpr Field kSlaves[] = {field::slave0, field::slave1, field::slave2, field::slave3};
-  static constexpr Field kPackets[] = {field::packets0, field::packets1, field::packets2, field::packets3};
+  static constexpr Field kSlaves[] = {turns::slave0, turns::slave1, turns::slave2, turns::slave3};
+  static constexpr Field kPackets[] = {turns::packets0, turns::packets1, turns::packets2, turns::packets3};
   const uint32_t word = merge.words[kSlaves[number].word];
   return {kSlaves[number].raw(word), kPackets[number].raw(word)};
 }
 
-bool enabled(const Merge& merge) { return field::enable.get(merge.words[field::enable.word]) != 0; }
+bool enabled(const Merge& merge) { return turns::enable.get(merge.words[turns::enable.word]) != 0; }
 
 // From `merge.turn` on to one that takes packets; after a whole round there is none.
 void find_turn(Merge& merge) {
