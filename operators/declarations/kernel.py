@@ -304,9 +304,9 @@ class Kernel:
             if not tensor.optional and any(tensor.name not in row for row in self.types):
                 raise self._refuse(f"rows of types, {tensor.name}", "none in a row", "some in every row")
         known = {tensor.name for tensor in self.tensors}
-        strange = {name for row in self.types for name in row} - known
-        if strange:
-            raise self._refuse("rows of types", sorted(strange), ", ".join(sorted(known)))
+        unknown_rows = {name for row in self.types for name in row} - known
+        if unknown_rows:
+            raise self._refuse("rows of types", sorted(unknown_rows), ", ".join(sorted(known)))
 
     def _check_sizes(self) -> None:
         if len(self.dims) > MAX_DIMS:

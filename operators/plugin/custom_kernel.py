@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declaration of a custom kernel, whatever the node: a member kernel whose author is not this package.
+"""The declaration of a custom kernel, for any node: a member kernel whose author is not this package.
 
 What its author does not say follows from what is said: element types of operands that are like others, what a
 call costs, and hidden scalars, which every instance gives (where scratch begins, pads and fills, the work of
@@ -50,7 +50,7 @@ class CustomKernel(Kernel):
     ``devices``: names that it runs on, None for all. ``work``: element operations per member.
     ``deterministic``: the same bits whenever it runs. ``in_place``: outputs that may lie where an input lay.
     ``library``: the shared object that holds the compiled body.
-    Raises ``KernelDeclarationInvalidError`` for whatever could not be run.
+    Raises ``KernelDeclarationInvalidError`` for declarations that cannot be run.
     """
 
     named_dtypes: ClassVar[Mapping[str, DType]] = OPEN

@@ -49,8 +49,10 @@ class Interval:
         return math.floor(Fraction(self.a) * member) + self.start
 
     def axis(self, extent: int, first: int = 0, padding: int = 0, align: int = 1) -> MemberAxis:
-        """What a parameter block says of it, members counted from ``first`` on: as declared, whatever a nest
-        has of it. What is whole, or runs backwards, follows no index dimension."""
+        """Returns what a parameter block says of it, as declared; members count from ``first`` on.
+
+        A nest may have less of it. What is whole, or runs backwards, follows no index dimension.
+        """
         a = Fraction(self.a)
         if self.dim is None or a < 0:
             return MemberAxis(extent, padding, None, 0, 1, 0, 0, align)

@@ -28,7 +28,7 @@ MAX_REACH = 2**31 - 1  # of an interval's start and end
 
 
 def check_instance(kernel: CustomKernel, node: Node, instance: KernelInstance) -> None:
-    """Raises ``KernelError`` for whatever of ``instance`` could not be run, by name."""
+    """Raises ``KernelError`` that names the part of ``instance`` that cannot be run."""
     check_index_space(node, instance.index_space)
     shapes = {one.name: node[one.name].shape for one in kernel.inputs if node[one.name].present}
     outputs = {name: shape for name, (_, shape) in instance.outputs.items()}
@@ -208,7 +208,7 @@ def checked_outputs(kernel: CustomKernel, node: Node, answer: Any) -> dict[str, 
         )
     found = {}
     for one in kernel.outputs:
-        dtype, shape = _told(node, one.name, answer[one.name], one.dtype_names)
+        dtype, shape = _stated(node, one.name, answer[one.name], one.dtype_names)
         if dtype not in one.dtype_names:
             accepted = " or ".join(one.dtype_names)
             raise node.refuse("dtype", f"dtype of output {one.name}, as infer says", repr(dtype), accepted)
@@ -217,7 +217,7 @@ def checked_outputs(kernel: CustomKernel, node: Node, answer: Any) -> dict[str, 
     return found
 
 
-def _told(node: Node, name: str, said: Any, dtypes: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+def _stated(node: Node, name: str, said: Any, dtypes: Sequence[str]) -> tuple[str, tuple[int, ...]]:
     """A ``Made``, a pair, or a shape alone where there is one dtype."""
     accepted = 'n["x"].like(...), a pair ("f32", shape), or a shape where there is one dtype'
     if isinstance(said, Sequence) and all(map(is_size, said)) and len(dtypes) == 1:

@@ -79,7 +79,7 @@ def _least_and_largest(rank: Ranks) -> Any:
 
 
 def _each_once(dtypes: str) -> str:
-    """Element types with spaces between; whatever is no text stays what it is, for the kernel to refuse."""
+    """Element types with spaces between; other values stay as they are, for the kernel to refuse."""
     return " ".join(dict.fromkeys(dtypes.replace("|", " ").split())) if isinstance(dtypes, str) else dtypes
 
 
