@@ -20,7 +20,7 @@ from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.fold import fold_constants, specialise
 from onedispatch.dispatch.compiler.integers import dequantise_constants, group_integers, is_quantised
 from onedispatch.dispatch.compiler.options import CompileOptions
-from onedispatch.dispatch.compiler.passes import Context, Pass, run_passes
+from onedispatch.dispatch.compiler.passes import Context, ImportContext, Pass, run_passes
 from onedispatch.dispatch.compiler.precision import lower_precision
 from onedispatch.dispatch.compiler.properties import (
     FOLDED,
@@ -36,10 +36,30 @@ from onedispatch.dispatch.compiler.properties import (
 from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.compiler.refusals import refuse_unmapped, refuse_unplaced
 from onedispatch.dispatch.compiler.rewrite import rewrite
-from onedispatch.dispatch.frontend.graph import Array, Graph
+from onedispatch.dispatch.frontend.graph import Array, Graph, with_outputs
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.dispatch.rules.table import PACKED
+from onedispatch.dispatch.sources.layouts import arrange
+from onedispatch.dispatch.sources.translate import ONNX, translate
+from onedispatch.dispatch.tensorflow.framework import TENSORFLOW, load_rules
+from onedispatch.dispatch.tensorflow.reader import DOMAIN, is_graphdef, read_graphdef
+
+
+def _imported(model: Any, context: ImportContext) -> Graph:
+    options = context.options
+    if options.frontend == "tensorflow" or (options.frontend is None and is_graphdef(model)):
+        return read_graphdef(model, options.outputs)
+    graph = import_model(model)
+    return graph if options.outputs is None else with_outputs(graph, options.outputs)
+
+
+def _translated(graph: Graph, context: ImportContext) -> Graph:
+    framework = ONNX
+    if DOMAIN in graph.opsets:
+        framework = TENSORFLOW
+        load_rules()
+    return translate(graph, framework, context.options.fusions, strict=context.options.strict)
 
 
 def _known_operators(graph: Graph, _: Any) -> Graph:
@@ -87,8 +107,22 @@ def _pack_weights(graph: Graph, context: Context) -> Graph:
 MODEL_PASSES: tuple[Pass, ...] = (
     Pass(
         "import",
-        "loads and checks the model, inlines its functions",
-        lambda model, _: import_model(model),
+        "loads and checks the model, of ONNX or of another framework; inlines its functions",
+        _imported,
+        ensures=(SORTED,),
+    ),
+    Pass(
+        "translate",
+        "writes nodes of ONNX in place of those that fusions and mapping rules are for",
+        _translated,
+        requires=(SORTED,),
+        ensures=(SORTED,),
+    ),
+    Pass(
+        "arrange-layouts",
+        "moves transposes between the formats of a source framework and ONNX's, so that the fewest are left",
+        lambda graph, _: arrange(graph),
+        requires=(SORTED,),
         ensures=(SORTED,),
     ),
     Pass(

@@ -11,6 +11,7 @@ from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device, find_device
+from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.machine.device import DeviceName
 
 Fallback = Literal["cpu", "error"]
@@ -20,6 +21,7 @@ Sums = Literal["exact", "narrow"]
 FALLBACKS = ("cpu", "error")
 CAST_POLICIES = ("error", "f32")
 SUMS = ("exact", "narrow")
+FRONTENDS = ("onnx", "tensorflow")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,28 @@ class CompileOptions:
         target = find_device(device)
         resources(target)  # refuses what no overlay can serve, also where shapes are still to come
         return cls(target, selector=selector, **choices)
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How a model is read: see ``onedispatch.compile`` for each."""
+
+    frontend: str | None = None
+    outputs: tuple[str, ...] | None = None
+    fusions: tuple[str, ...] = ()
+    strict: bool = False  # attributes that no rule mentions are refused
+
+    @classmethod
+    def checked(
+        cls, frontend: Any = None, outputs: Any = None, fusions: Any = None, *, strict: bool = False
+    ) -> ImportOptions:
+        """Returns options from what a caller gave. Raises ``InputError`` for anything else."""
+        if frontend is not None:
+            arguments.choice("frontend", frontend, FRONTENDS)
+        wanted = None if outputs is None else tuple(arguments.names("outputs", outputs))
+        if wanted == ():
+            raise InputError("outputs", "no name", "one name or more, or None for all")
+        return cls(frontend, wanted, tuple(arguments.names("fusions", fusions)), strict)
 
 
 def check_choices(

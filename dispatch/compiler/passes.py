@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from onedispatch.dispatch.compiler.custom import CustomNodes
-from onedispatch.dispatch.compiler.options import CompileOptions
+from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
 
 
@@ -28,6 +28,13 @@ class Context:
     options: CompileOptions
     custom: CustomNodes
     expanded: dict[int, tuple[Graph, Graph]] = field(default_factory=dict)  # id of a graph -> it, with bodies
+
+
+@dataclass(frozen=True)
+class ImportContext:
+    """What passes of a model, before any shape is known, read beside it."""
+
+    options: ImportOptions
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Pass:
     run: Callable[[Any, Any], Any]  # the value, and the context
     requires: tuple[Property, ...] = ()
     ensures: tuple[Property, ...] = ()
-    when: Callable[[CompileOptions], bool] = lambda _: True
+    when: Callable[[Any], bool] = lambda _: True  # options of the context
 
 
 class PassObserver(Protocol):
@@ -72,11 +79,11 @@ def observed(observer: PassObserver) -> Iterator[None]:
         _OBSERVERS.reset(token)
 
 
-def run_passes(passes: Sequence[Pass], value: Any, context: Context | None = None) -> Any:
-    """Returns what the last of ``passes`` makes. ``context`` is None where no shapes are known yet."""
+def run_passes(passes: Sequence[Pass], value: Any, context: Context | ImportContext) -> Any:
+    """Returns what the last of ``passes`` makes."""
     observers = _OBSERVERS.get()
     for one in passes:
-        if context is not None and not one.when(context.options):
+        if not one.when(context.options):
             continue
         before, start = value, time.perf_counter()
         value = one.run(value, context)

@@ -15,8 +15,8 @@ from onedispatch.dispatch.base.arguments import refuse_unknown
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
-from onedispatch.dispatch.compiler.options import CompileOptions
-from onedispatch.dispatch.compiler.passes import run_passes
+from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
+from onedispatch.dispatch.compiler.passes import ImportContext, run_passes
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.frontend.decided import deciding_inputs
 from onedispatch.dispatch.frontend.graph import Graph
@@ -39,6 +39,9 @@ class CompileChoices(TypedDict, total=False):
     selector: Selector | None
     cast_policy: str
     sums: str
+    frontend: str | None
+    outputs: Sequence[str] | None
+    fusions: Sequence[str] | None
 
 
 @public
@@ -52,7 +55,7 @@ def compile_model(
     plugins: Sequence[str | os.PathLike[str]] | None = None,
     **options: Unpack[CompileChoices],
 ) -> CompiledModel:
-    """Compiles an ONNX model: a path, its bytes, or a ModelProto.
+    """Compiles a model: a path, its bytes, a ModelProto, or a frozen GraphDef of TensorFlow.
 
     Args:
         device: a name (see ``onedispatch.devices()``), or the path of a device file, ``my_npu.toml``.
@@ -67,8 +70,12 @@ def compile_model(
             refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
         sums: of matrix products between steps: ``"exact"``, or ``"narrow"``, in the type of the results,
             which is faster and rounds or saturates at every step (operators/README.md).
+        frontend: ``"onnx"`` or ``"tensorflow"``; None: as the file is.
+        outputs: names of the values to compute; None: the model's own, of a GraphDef all that nothing reads.
+        fusions: names of those to switch on, ``"-NAME"`` switches one off: see ``onedispatch.fusion``.
 
     Raises:
+        RuleError: a mapping rule or a fusion does what it may not.
         ModelError: it is no valid model.
         UnsupportedModelError, UnknownOperatorError: all nodes that do not map; all of unknown domains.
         KernelError: a node that its custom kernel refuses, or of whose outputs it says other than the model.
@@ -81,8 +88,10 @@ def compile_model(
     rest: dict[str, Any] = {"precision": precision, "fallback": fallback, **options}
     cache_size = arguments.integer("cache_size", rest.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
     given = arguments.shapes(shapes)
+    reading = {name: rest.pop(name, None) for name in ("frontend", "outputs", "fusions")}
     chosen = CompileOptions.checked(device, **rest)
-    graph = imported(model, plugins)
+    how = ImportOptions.checked(**reading, strict=chosen.strict)
+    graph = imported(model, plugins, how)
     return compiled_for(
         CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size), given
     )
@@ -95,12 +104,16 @@ def _refuse_compiled(model: object) -> None:
         raise InputError("compile", f"{name}a compiled model", "an ONNX model", remedy)
 
 
-def imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Graph:
+def imported(
+    model: ModelLike,
+    plugins: Sequence[str | os.PathLike[str]] | None = None,
+    how: ImportOptions | None = None,
+) -> Graph:
     """The model's graph, folded, once the plug-ins that may know its operators are there."""
     _refuse_compiled(model)
     discovery.use(plugins)
     discovery.ensure()
-    graph = run_passes(MODEL_PASSES, model, None)
+    graph = run_passes(MODEL_PASSES, model, ImportContext(how or ImportOptions()))
     assert isinstance(graph, Graph)
     return graph
 

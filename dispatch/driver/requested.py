@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import HostStep
-from onedispatch.dispatch.compiler.options import check_choices
+from onedispatch.dispatch.compiler.options import ImportOptions, check_choices
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.machine.device import DeviceName
 
 _AGAIN = "compile the ONNX file again"
+READING = ("frontend", "outputs", "fusions")  # how a model is read
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,21 @@ class RequestedOptions:
     fallback: str | None = None
     cast_policy: str | None = None
     sums: str | None = None
+    frontend: str | None = None
+    outputs: Sequence[str] | None = None
+    fusions: Sequence[str] | None = None
 
     @property
     def given(self) -> dict[str, Any]:
         """Those that are not None, as keyword arguments of ``compile_model``."""
         return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @property
+    def reading(self) -> ImportOptions:
+        """How the model is read."""
+        return ImportOptions.checked(
+            self.frontend, self.outputs, self.fusions, strict=self.fallback == "error"
+        )
 
     def require(self, model: CompiledModel, *, command: bool = False) -> None:
         """Raises ``InputError`` where ``model`` was compiled with others, and for unknown choices.
@@ -40,6 +52,11 @@ class RequestedOptions:
         def called(name: str) -> str:
             return f"--{name.replace('_', '-')}" if command else name
 
+        for name in READING:
+            if getattr(self, name) is not None:
+                raise InputError(
+                    called(name), repr(getattr(self, name)), "nothing: it is compiled already", _AGAIN
+                )
         check_choices(**{name: value for name, value in self.given.items() if name != "device"})
         if self.device is not None and find_device(self.device) != model.target:
             accepted = f"{model.device!r} as it was when the model was compiled for it"

@@ -32,6 +32,7 @@ from onedispatch.transactions.base.errors import (  # noqa: E402
     OneDispatchError,
     OperatorError,
     ResourceError,
+    RuleError,
     SimulationError,
     SolutionError,
     TransactionError,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
     from onedispatch.dispatch.runtime.session import InferenceSession
+    from onedispatch.dispatch.sources.api import frontend, fusion
+    from onedispatch.dispatch.sources.translate import RuleWarning
     from onedispatch.operators.declarations.kernel import Scalar
     from onedispatch.operators.plugin.instance import Interval
     from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
@@ -77,6 +80,8 @@ __all__ = [
     "OperatorError",
     "Out",
     "ResourceError",
+    "RuleError",
+    "RuleWarning",
     "RunReport",
     "Scalar",
     "Scratch",
@@ -89,6 +94,8 @@ __all__ = [
     "backend",
     "compile",
     "devices",
+    "frontend",
+    "fusion",
     "kernel",
     "kernels",
     "load",
@@ -111,7 +118,10 @@ _LAZY = {
     "RunReport": ("runtime.report", "RunReport"),
     "backend": ("runtime.backend", ""),
     "compile": ("driver.compile_model", "compile_model"),
+    "RuleWarning": ("sources.translate", "RuleWarning"),
     "devices": ("runtime.devices", "devices"),
+    "frontend": ("sources.api", "frontend"),
+    "fusion": ("sources.api", "fusion"),
     "kernels": ("plugins.api", "kernels"),
     "load": ("artifact.loading", "load"),
     "plugins": ("plugins.api", ""),

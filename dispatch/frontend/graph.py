@@ -7,7 +7,7 @@ serialised ONNX node, from which host regions and shape inference get the node u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.declarations.tensor import Quantisation
-from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.errors import InputError, ModelError
+from onedispatch.transactions.base.text import did_you_mean
 
 Array = np.ndarray[Any, Any]
 Dimension = int | str | None  # concrete, symbolic, or unknown
@@ -178,6 +179,20 @@ class Folded:
 
 
 @dataclass(frozen=True)
+class Step:
+    """What a mapping rule or fusion did to a node of a source framework.
+
+    ``made`` are the nodes that it wrote, as (name, operator); ``refused`` says why it did not take the node.
+    """
+
+    node: str
+    op_type: str
+    rule: str
+    made: tuple[tuple[str, str], ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Origin:
     """The nodes of the model that a new node replaced, and by which rule or pass."""
 
@@ -215,6 +230,9 @@ class Graph:
     )  # new node -> the nodes that it replaced
     remarks: Mapping[str, str] = field(default_factory=dict, repr=False)  # node -> rules that nearly took it
     evaluated: tuple[HostWork, ...] = field(default=(), repr=False)  # sizes computed from run-time values
+    steps: tuple[Step, ...] = field(default=(), repr=False)  # of the translation from a source framework
+    # Transposes between the formats of a source framework and ONNX's: node -> (from, to).
+    layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Value:
         """Returns what is known of an edge, constants included."""
@@ -300,6 +318,19 @@ def _kahn(pending: list[Node], missing: list[int], readers: dict[str, list[int]]
         shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
         raise ModelError("the graph", f"a cycle through {shown}", "a graph without cycles")
     return tuple(order)
+
+
+def with_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """Returns the graph that computes these values alone.
+
+    Raises ``InputError`` for names that it does not have.
+    """
+    made = {name for node in graph.nodes for name in node.writes}
+    known = made.union(graph.constants, (value.name for value in graph.inputs))
+    for name in names:
+        if name not in known:
+            raise InputError("outputs", repr(name), "values of the graph", did_you_mean(name, known))
+    return prune(replace(graph, outputs=tuple(graph.value(name) for name in dict.fromkeys(names))))
 
 
 def prune(graph: Graph) -> Graph:

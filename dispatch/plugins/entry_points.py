@@ -50,7 +50,7 @@ def load_entry_point(point: EntryPoint, on_conflict: OnConflict, known: Iterable
     with catalog.collecting(where) as batch:
         found = blamed(where, where, lambda: _paths(point))
     plugins = []
-    if batch.kernels or batch.mappings or found is None:
+    if batch.kernels or batch.mappings or batch.extras or found is None:
         # A module that was imported before has registered what it has.
         plugins.append(committed(batch, where, on_conflict, may_be_empty=True))
     paths = [Path(file) for given in found or () for file in files_of(given, where)]

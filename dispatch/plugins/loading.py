@@ -19,11 +19,11 @@ from onedispatch.operators.plugin import catalog, library
 from onedispatch.operators.plugin.catalog import Batch, OnConflict
 from onedispatch.operators.plugin.plugin import maps
 from onedispatch.transactions.base.boundary import error_line
-from onedispatch.transactions.base.errors import KernelError, KernelLibraryError
+from onedispatch.transactions.base.errors import KernelError, KernelLibraryError, RuleError
 from onedispatch.transactions.base.host import kernel_seconds
 
 T = TypeVar("T")
-_NOTHING = "at least one kernel (od.kernel) or one mapping of an operator (od.maps)"
+_NOTHING = "at least one kernel (od.kernel), mapping (od.maps), rule (od.frontend) or fusion (od.fusion)"
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,19 @@ class Plugin:
     kernels: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{what} {', '.join(names)}" for what, names in self._what() if names]
         return f"{self.file} ({self.named_by}): {'; '.join(parts) or 'nothing'}"
 
     def _what(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        return ("kernels", self.kernels), ("operators", self.operators), ("skipped", self.skipped)
+        return (
+            ("kernels", self.kernels),
+            ("operators", self.operators),
+            ("rules", self.rules),
+            ("skipped", self.skipped),
+        )
 
 
 def load_file(file: Path, named_by: str, on_conflict: OnConflict, *, may_be_empty: bool = False) -> Plugin:
@@ -70,12 +76,13 @@ def committed(
     may_be_empty: bool = False,
 ) -> Plugin:
     """What was collected, known from now on; ``own`` are kernels that a library registered itself."""
-    if not (batch.kernels or batch.mappings or batch.skipped or own or may_be_empty):
+    if not (batch.kernels or batch.mappings or batch.extras or batch.skipped or own or may_be_empty):
         raise refused(f"plug-in {batch.origin}", "a plug-in that registers nothing", _NOTHING)
     catalog.commit(batch, on_conflict)
     kept = [one.kernel.name for one in batch.kernels if catalog.named(one.kernel.name) is one]
     mapped = [bound.name for bound in batch.mappings if bound in catalog.mappings()]
-    return Plugin(batch.origin, named_by, (*own, *kept), tuple(mapped), tuple(batch.skipped))
+    rules = [extra.name for extra in batch.extras if extra in catalog.extras()]
+    return Plugin(batch.origin, named_by, (*own, *kept), tuple(mapped), tuple(batch.skipped), tuple(rules))
 
 
 def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[str, ...]:
@@ -123,10 +130,12 @@ def _executed(loader: object, module: ModuleType) -> None:
 def blamed(where: str, file: str, action: Callable[[], T]) -> T:
     """``action()``, in which code of a plug-in runs: what it raises becomes a ``KernelLibraryError``.
 
-    ``SystemExit`` too, since a plug-in does not end the process that looks for it.
+    ``SystemExit`` too, since a plug-in does not end the process that looks for it. A ``RuleError`` stays.
     """
     try:
         return action()
+    except RuleError:
+        raise  # it names the file and the line of the rule
     except KernelLibraryError as error:
         if file in str(error):
             raise

@@ -15,7 +15,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.rules import pattern as p
 from onedispatch.transactions.base.text import counted
 
-_COMMUTE = frozenset("Add Mul Max Min".split())
+_COMMUTE = frozenset("Add Mul Max Min AddV2 Maximum Minimum".split())  # the last three of TensorFlow
 # Operators that may have more operands than the pattern, such as axes: conditions check those.
 _STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Split Reshape Expand Squeeze Unsqueeze".split())
 # Relative tolerance between a constant and the number in a rule: exporters round to the model's type, and
@@ -98,6 +98,39 @@ def matches(index: Index, rule: p.Rule, root: Node) -> Iterator[Match]:
             nodes = sorted(dict.fromkeys(state.nodes), key=lambda node: index.position[node.name])
             beside = tuple(node for node in nodes if node.name in state.beside)
             yield Match(index, rule, root, state.values, [n for n in nodes if n not in beside], beside)
+
+
+def fits(
+    index: Index, patterns: Sequence[p.NodePattern], ends: Sequence[Sequence[str]]
+) -> Iterator[tuple[Fit, tuple[str, ...]]]:
+    """Yields how ``patterns`` match together, each at one of its values in ``ends``, and at which.
+
+    The same names are the same values in all of them.
+    """
+    for state, roots in _together(_State(index, {}, []), patterns, ends):
+        nodes = sorted(dict.fromkeys(state.nodes), key=lambda node: index.position[node.name])
+        yield Fit(state.values, tuple(nodes)), roots
+
+
+def _together(
+    state: _State, patterns: Sequence[p.NodePattern], ends: Sequence[Sequence[str]]
+) -> Iterator[tuple[_State, tuple[str, ...]]]:
+    if not patterns:
+        yield state, ()
+        return
+    for name in ends[0]:
+        for one in _fit(state, patterns[0], name):
+            for found, roots in _together(one, patterns[1:], ends[1:]):
+                if name not in roots:
+                    yield found, (name, *roots)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Values by their names in several patterns that match together, and the nodes in order."""
+
+    values: Mapping[str, str]
+    nodes: tuple[Node, ...]
 
 
 def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:

@@ -129,6 +129,14 @@ class Rule:
         return _template(self.name, self.to, _parsed(self.name, self.to))
 
 
+def parsed(rule: str, text: str, parts: Mapping[str, Pattern]) -> tuple[Pattern, ...]:
+    """Returns the alternatives of a pattern; ``parts`` are patterns by names in upper case.
+
+    Raises ``InternalError``, which names the rule, for bad syntax.
+    """
+    return _choices(_Parser(rule, parts).read(text))
+
+
 @dataclass(frozen=True)
 class NodeTemplate:
     """A node that a rule writes; its operands are names or templates, its attributes names or literals."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
@@ -21,6 +22,9 @@ class SessionOptions(TypedDict, total=False):
     check_seconds: float
     cast_policy: str | None
     sums: str | None
+    frontend: str | None
+    outputs: Sequence[str] | None
+    fusions: Sequence[str] | None
     print: Sink
     print_bytes: int | None
     trace: bool | int

@@ -21,7 +21,7 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
-from onedispatch.dispatch.driver.requested import RequestedOptions
+from onedispatch.dispatch.driver.requested import READING, RequestedOptions
 from onedispatch.dispatch.frontend.graph import Dimension, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import checked_feed
@@ -62,8 +62,8 @@ class InferenceSession:
     """Runs a model on a simulated NPU.
 
     Args:
-        model: the path or the bytes of an ONNX model or of a file of ``CompiledModel.save``, an
-            onnx.ModelProto, or a CompiledModel.
+        model: the path or the bytes of an ONNX model, of a frozen GraphDef, or of a file of
+            ``CompiledModel.save``; an onnx.ModelProto, a GraphDef, or a CompiledModel.
         device: a name of ``onedispatch.devices()``, "npu2" by default.
         precision: ``"fp32"``, the default, computes what the model says, ``"bf16"`` its float32 tensors in
             bfloat16: see ``compile``.
@@ -82,6 +82,7 @@ class InferenceSession:
             The model is compiled and run in a child first, so that a kernel that crashes, or ends its
             process, is an error there and not the end of this process.
         check_seconds: what a check may take in all.
+        frontend, outputs, fusions: how the model is read: see ``compile``.
         cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
             A compiled model was made with its own device, precision, fallback, cast_policy and sums: others
@@ -115,7 +116,7 @@ class InferenceSession:
     ) -> None:
         refuse_unknown("InferenceSession", options, SessionOptions)
         rest: dict[str, Any] = {"threads": threads, **options}
-        choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums")}
+        choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums", *READING)}
         cache_size = rest.pop("cache_size", CACHE_SIZE)
         self._options = RunOptions.checked(**rest)
         self._check: AccessCheck | None = None
@@ -150,17 +151,19 @@ class InferenceSession:
 
         with host.kernel_limit(self._options.kernel_seconds):
             if self._options.check is not None:
-                self._check = self._access_check(loaded, model)
+                self._check = self._access_check(loaded, model, options)
                 self._check.before_compile(compiled)
             return compiled()
 
-    def _access_check(self, loaded: CompiledModel | None, model: ModelLike | CompiledModel) -> AccessCheck:
+    def _access_check(
+        self, loaded: CompiledModel | None, model: ModelLike | CompiledModel, requested: RequestedOptions
+    ) -> AccessCheck:
         from onedispatch.dispatch.check.observer import AccessCheck
         from onedispatch.dispatch.driver.compile_model import imported
         from onedispatch.operators.plugin.check import Options
 
         options = Options(seconds=self._options.kernel_seconds, limit=self._options.check_seconds)
-        graph = loaded.source if loaded is not None else imported(model)  # type: ignore[arg-type]
+        graph = loaded.source if loaded is not None else imported(model, how=requested.reading)  # type: ignore[arg-type]
         return AccessCheck(graph, self._values, options)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.statuses import CODES
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.plugin.refusals import refusal
-from onedispatch.transactions.base.errors import InputError, KernelError
+from onedispatch.transactions.base.errors import InputError, KernelError, RuleError
 
 OnConflict = Literal["error", "first"]
 ON_CONFLICT: tuple[str, ...] = get_args(OnConflict)
@@ -50,6 +50,24 @@ class Bound:
         return spelled(self.mapping)
 
 
+class Extra(Protocol):
+    """What else a plug-in may register: mapping rules of source frameworks, fusions.
+
+    ``origin`` is the plug-in, ``place`` the file and line; what has the same place is the same thing again.
+    """
+
+    @property
+    def origin(self) -> str: ...
+
+    @property
+    def place(self) -> object: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def clashes(self, other: object) -> bool: ...
+
+
 @dataclass
 class Batch:
     """What one plug-in registered, and once it is committed what of that was skipped."""
@@ -57,11 +75,13 @@ class Batch:
     origin: str
     kernels: list[PluginKernel] = field(default_factory=list)
     mappings: list[Bound] = field(default_factory=list)
+    extras: list[Extra] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # one line each
 
 
 _KERNELS: dict[str, PluginKernel] = {}
 _MAPPINGS: dict[tuple[str, str], Bound] = {}
+_EXTRAS: list[Extra] = []
 _COVERED: dict[tuple[str, str], OpMapping] = {}  # ours, where a plug-in's took their place
 _LOCK = threading.RLock()
 _COLLECTING: ContextVar[Batch | None] = ContextVar("collecting", default=None)
@@ -110,6 +130,27 @@ def add_mapping(mapping: OpMapping, kernel: str = "", *, override: bool = False)
     commit(Batch(mapping.origin, mappings=[bound]))
 
 
+def add_extra(extra: Extra) -> None:
+    """Registers a mapping rule or a fusion; as ``add_kernel``.
+
+    Raises ``RuleError`` where another one has its key: both places are named.
+    """
+    batch = _COLLECTING.get()
+    if batch is not None:
+        _check_extra(extra, batch.extras, again=False)
+        batch.extras.append(extra)
+        return
+    commit(Batch(extra.origin, extras=[extra]))
+
+
+def withdraw_extra(extra: Extra) -> None:
+    """Takes back what is written wrongly."""
+    batch = _COLLECTING.get()
+    with _LOCK:
+        for listed in (_EXTRAS, batch.extras if batch is not None else []):
+            listed[:] = [one for one in listed if one is not extra]
+
+
 @contextmanager
 def collecting(origin: str) -> Iterator[Batch]:
     """What this thread registers within belongs to the plug-in ``origin``; it is known once committed."""
@@ -131,6 +172,7 @@ def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
     with _LOCK:
         kernels, skipped = _chosen_kernels(batch, on_conflict)
         mappings = _chosen_mappings(batch, on_conflict, skipped)
+        extras = _chosen_extras(batch, on_conflict)
         for kernel in kernels:
             _KERNELS[kernel.kernel.name] = kernel
         for bound in mappings:
@@ -139,6 +181,43 @@ def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
             if replaced is not None and key not in _MAPPINGS:
                 _COVERED[key] = replaced
             _MAPPINGS[key] = bound
+        _EXTRAS[:] = [one for one in _EXTRAS if not any(extra.clashes(one) for extra in extras)]
+        _EXTRAS.extend(extras)
+
+
+def _chosen_extras(batch: Batch, on_conflict: OnConflict) -> list[Extra]:
+    chosen = []
+    for extra in batch.extras:
+        try:
+            _check_extra(extra, _EXTRAS)
+        except RuleError as error:
+            if on_conflict == "error":
+                raise
+            batch.skipped.append(error.statement())
+            continue
+        chosen.append(extra)
+    return chosen
+
+
+def _check_extra(extra: Extra, others: list[Extra], *, again: bool = True) -> None:
+    """Raises ``RuleError`` where one of ``others`` has what ``extra`` registers.
+
+    ``again``: unless it is the same one, run once more, or of a notebook.
+    """
+    for other in others:
+        same = again and (other.place == extra.place or _of_notebook(extra))
+        if other.clashes(extra) and not same:
+            raise RuleError(
+                f"{extra.name} of {extra.place}",
+                f"a second one: {other.name} of {other.place} is there already",
+                "one for each operator and version, one fusion of each name",
+                "remove one of the two, or load the first of them: on_conflict='first'",
+            )
+
+
+def _of_notebook(extra: Extra) -> bool:
+    """Whether it comes from a cell or prompt, where what is written last holds."""
+    return "ipython-input" in extra.origin or "ipykernel" in extra.origin or extra.origin == "<stdin>"
 
 
 def _chosen_kernels(batch: Batch, on_conflict: OnConflict) -> tuple[list[PluginKernel], set[str]]:
@@ -253,6 +332,12 @@ def mappings() -> list[Bound]:
         return [_MAPPINGS[key] for key in sorted(_MAPPINGS)]
 
 
+def extras() -> list[Extra]:
+    """Every mapping rule and fusion of plug-ins, in the order in which they were registered."""
+    with _LOCK:
+        return list(_EXTRAS)
+
+
 def forget(origin: str | None = None) -> None:
     """Takes back what an origin registered, or everything: for tests, and for files that failed to load."""
     with _LOCK:
@@ -260,6 +345,7 @@ def forget(origin: str | None = None) -> None:
             withdraw_kernel(name)
         for key in [k for k, one in _MAPPINGS.items() if origin in (None, one.mapping.origin)]:
             withdraw_mapping(*key)
+        _EXTRAS[:] = [one for one in _EXTRAS if origin not in (None, one.origin)]
 
 
 def withdraw_kernel(name: str) -> None:

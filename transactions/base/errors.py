@@ -170,6 +170,30 @@ class KernelLibraryError(KernelError):
     """A kernel library or a kernel is refused: wrong version, no kernels, or a name that is taken."""
 
 
+class RuleError(OneDispatchError):
+    """A mapping rule or a fusion is wrong, or what it does to a node is.
+
+    ``file`` and ``line`` say where the rule is, "" and 0 where that is not known.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        given: str = "",
+        accepted: str = "",
+        remedy: str = "",
+        *,
+        file: str = "",
+        line: int = 0,
+    ) -> None:
+        super().__init__(where, given, accepted, remedy)
+        self.file = file
+        self.line = line
+
+    def location(self) -> str:
+        return f"{self.where} ({self.file}, line {self.line})" if self.file else self.where
+
+
 class CompiledModelError(OneDispatchError):
     """A saved model or xclbin cannot be read: another format, damaged, or another version."""
 

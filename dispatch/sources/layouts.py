@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaves the fewest transposes between formats with channels last and with channels first.
+
+Rules write a Transpose before and behind every operator that asks for ONNX's format. Here the nodes between
+them that follow any order (``flexible.py``) are put on one side or the other, so that the fewest values are
+needed in both: a smallest cut. A Transpose stays where a value crosses, with a remark that says for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import onnx
+from onnx import helper
+
+from onedispatch.dispatch.frontend.exporter import node_proto
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, sort_nodes
+from onedispatch.dispatch.frontend.importer import read_node
+from onedispatch.dispatch.sources.flexible import Flexible, flexible
+from onedispatch.dispatch.sources.formats import permutation
+from onedispatch.dispatch.sources.mincut import smallest_cut
+
+_FIRST = {"NCW": "NWC", "NCHW": "NHWC", "NCDHW": "NDHWC"}  # channels first -> the same with channels last
+
+
+def arrange(graph: Graph) -> Graph:
+    """Returns the graph with as few transposes between formats as its nodes allow."""
+    for first in _FIRST:
+        if any({first, _FIRST[first]} == set(pair) for pair in graph.layouts.values()):
+            graph = _Arrangement.of(graph, first).result()
+    return graph
+
+
+@dataclass
+class _Arrangement:
+    """Of one pair of formats. A value is known by its root, the name under which a node makes it.
+
+    ``side`` is True for names with channels first, False for last; other names have none.
+    """
+
+    graph: Graph
+    first: str
+    moved: dict[str, Node] = field(default_factory=dict)  # the transposes, by their result
+    side: dict[str, bool] = field(default_factory=dict)
+    bending: dict[str, Flexible] = field(default_factory=dict)  # flexible nodes, by name
+
+    @classmethod
+    def of(cls, graph: Graph, first: str) -> _Arrangement:
+        self = cls(graph, first)
+        for node in graph.nodes:
+            pair = graph.layouts.get(node.name)
+            if pair is not None and set(pair) == {first, _FIRST[first]}:
+                self._move(node, pair[1] == first)
+        self._spread()
+        return self
+
+    def _move(self, node: Node, to_first: bool) -> None:
+        (source,), (result,) = node.inputs, node.outputs
+        if self.side.get(source, not to_first) is to_first:
+            return  # rules disagree on what the value is: this Transpose is one of the model's own
+        self.side[source], self.side[result] = not to_first, to_first
+        self.moved[result] = node
+
+    def _spread(self) -> None:
+        """Finds the flexible nodes that values of the formats reach."""
+        readers: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            for name in (*node.reads, *node.writes):
+                readers.setdefault(name, []).append(node)
+        waiting, refused = list(self.side), set[str]()
+        while waiting:
+            for node in readers.get(waiting.pop(), ()):
+                if node.name in self.bending or node.name in refused or self._is_moved(node):
+                    continue
+                found = flexible(self.graph, node, len(self.first))
+                sides = {self.side[name] for name in found.moving if name in self.side} if found else set()
+                if found is None or len(sides) != 1:
+                    refused.add(node.name)
+                    continue
+                self.bending[node.name] = found
+                new = [name for name in found.moving if name not in self.side]
+                self.side.update(dict.fromkeys(new, sides.pop()))
+                waiting += new
+
+    def _is_moved(self, node: Node) -> bool:
+        return len(node.outputs) == 1 and self.moved.get(node.outputs[0]) is node
+
+    def _root(self, name: str) -> str:
+        while name in self.moved:
+            name = self.moved[name].inputs[0]
+        return name
+
+    # -- which side each node is on ----------------------------------------------------------------
+
+    def _sides(self) -> dict[str, bool]:
+        """Returns for each flexible node whether channels come first in what it reads and writes."""
+        ends: dict[str, tuple[set[str], set[bool]]] = {}  # root -> flexible nodes, sides of others
+
+        def takes(name: str, node: Node | None) -> None:
+            if name not in self.side:
+                return
+            vertices, sides = ends.setdefault(self._root(name), (set(), set()))
+            if node is not None and node.name in self.bending and name in self.bending[node.name].moving:
+                vertices.add(node.name)
+            else:
+                sides.add(self.side[name])
+
+        for node in self.graph.nodes:
+            for name in (*node.reads, *node.writes) if not self._is_moved(node) else ():
+                takes(name, node)
+        for value in (*self.graph.inputs, *self.graph.outputs):
+            takes(value.name, None)
+        edges = [(frozenset(vertices), True in sides, False in sides) for vertices, sides in ends.values()]
+        chosen = smallest_cut(edges)
+        return {name: name in chosen for name in self.bending}
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def result(self) -> Graph:
+        """Writes the graph with every flexible node on its side."""
+        graph, sides = self.graph, self._sides()
+        names = self._names()
+        constants: dict[str, Array] = dict(graph.constants)
+        values, nodes, made = dict(graph.values), list[Node](), dict[str, bool]()
+        needs: dict[tuple[str, bool], list[str]] = {}  # (root, side) -> who reads it so
+
+        def called(name: str, node: Node | None) -> str:
+            if name not in self.side:
+                return name
+            bends = node is not None and node.name in self.bending and name in self.bending[node.name].moving
+            side = sides[node.name] if node is not None and bends else self.side[name]
+            root = self._root(name)
+            if node is not None and name in node.writes:
+                made[root] = side
+            else:
+                needs.setdefault((root, side), []).append(node.name if node is not None else "the model")
+            return names[root, side]
+
+        for node in graph.nodes:
+            if self._is_moved(node):
+                continue
+            reads = [called(name, node) for name in node.inputs]
+            writes = [called(name, node) for name in node.outputs]
+            nodes.append(self._written(node, reads, writes, sides.get(node.name), constants))
+        for value in graph.inputs:
+            if value.name in self.side:
+                made[value.name] = self.side[value.name]
+        layouts = {
+            name: pair
+            for name, pair in graph.layouts.items()
+            if not any(node.name == name for node in self.moved.values())
+        }
+        remarks = dict(graph.remarks)
+        for value in graph.outputs:
+            called(value.name, None)
+        for (root, side), readers in needs.items():
+            if made.get(root, self.side[root]) is not side:
+                node = self._transpose(root, side, names)
+                nodes.append(node)
+                pair = self._pair(side)
+                layouts[node.name] = pair
+                remarks[node.name] = f"{pair[0]} to {pair[1]} for {', '.join(dict.fromkeys(readers))}"
+        for (root, side), name in names.items():
+            values[name] = self._value(root, side, name)
+        known = [*(value.name for value in graph.inputs), *constants]
+        ordered = sort_nodes([*nodes, *self._copies(names)], known)
+        return graph.with_nodes(ordered, constants=constants, values=values, layouts=layouts, remarks=remarks)
+
+    def _names(self) -> dict[tuple[str, bool], str]:
+        """The name of each value on each side: outputs of the model keep theirs."""
+        outputs, found = self.graph.output_names, dict[tuple[str, bool], str]()
+        for name in self.side:
+            key = (self._root(name), self.side[name])
+            if key not in found or (name in outputs and found[key] not in outputs):
+                found[key] = name
+        taken = {*self.side, *self.graph.values, *self.graph.constants}
+        for root in {root for root, _ in found}:
+            for side in (True, False):
+                if (root, side) not in found:
+                    name = f"{root}/{self._format(side)}"
+                    while name in taken:
+                        name += "_"
+                    taken.add(name)
+                    found[root, side] = name
+        return found
+
+    def _copies(self, names: Mapping[tuple[str, bool], str]) -> list[Node]:
+        """Outputs of the model that are one value under several names."""
+        found = []
+        for name in self.graph.output_names & self.side.keys():
+            own = names[self._root(name), self.side[name]]
+            if own != name:
+                proto = helper.make_node("Identity", [own], [name], name=f"{name}/Identity")
+                found.append(self._read(proto))
+        return found
+
+    def _written(
+        self, node: Node, reads: list[str], writes: list[str], side: bool | None, constants: dict[str, Array]
+    ) -> Node:
+        """A node with its values under their names; if it changes sides, axes and constants follow."""
+        found = self.bending.get(node.name)
+        turned = found is not None and side is not None and self._was(found) is not side
+        if not turned and tuple(reads) == node.inputs and tuple(writes) == node.outputs:
+            return node
+        proto = node_proto(node)
+        if found is not None and turned:
+            pair = self._pair(bool(side))
+            attributes, arrays = found.follow(permutation(*pair))
+            for index, array in arrays.items():
+                name = f"{node.name}/{self._format(bool(side))}_{index}"
+                array.flags.writeable = False
+                constants[name] = array
+                reads[index] = name
+            kept = [one for one in proto.attribute if one.name not in attributes]
+            del proto.attribute[:]
+            proto.attribute.extend(kept)
+            proto.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        del proto.input[:], proto.output[:]
+        proto.input.extend(reads)
+        proto.output.extend(writes)
+        return replace(self._read(proto), name=node.name, opset=node.opset)
+
+    def _was(self, found: Flexible) -> bool:
+        return self.side[found.moving[0]]
+
+    def _transpose(self, root: str, side: bool, names: Mapping[tuple[str, bool], str]) -> Node:
+        perm = list(permutation(*self._pair(side)))
+        source, result = names[root, not side], names[root, side]
+        known = next((n for n in self.moved.values() if n.outputs[0] == result), None)
+        name = known.name if known is not None else f"{result}/Transpose"
+        return self._read(helper.make_node("Transpose", [source], [result], name=name, perm=perm))
+
+    def _value(self, root: str, side: bool, name: str) -> Value:
+        known = self.graph.value(root)
+        shape = known.shape
+        if shape is not None and self.side[root] is not side:
+            shape = tuple(shape[axis] for axis in permutation(*self._pair(side)))
+        return Value(name, known.type, shape)
+
+    def _pair(self, to_first: bool) -> tuple[str, str]:
+        return self._format(not to_first), self._format(to_first)
+
+    def _format(self, side: bool) -> str:
+        return self.first if side else _FIRST[self.first]
+
+    def _read(self, proto: onnx.NodeProto) -> Node:
+        node = read_node(proto, self.graph.opsets, self.graph.ir_version)
+        assert isinstance(node, Node)
+        return node
