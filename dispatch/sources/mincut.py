@@ -13,7 +13,7 @@ _MANY = 1 << 30
 
 
 def smallest_cut(edges: Iterable[tuple[frozenset[V], bool, bool]]) -> set[V]:
-    """Returns the vertices on the first side; all others are on the second.
+    """Returns the vertices on the first side, as many as may be; all others are on the second.
 
     An edge is its vertices, whether the first side itself takes part in it, and whether the second does. The
     number of edges with vertices on both sides is the least possible: each edge becomes two nodes with an arc
@@ -37,11 +37,13 @@ def smallest_cut(edges: Iterable[tuple[frozenset[V], bool, bool]]) -> set[V]:
         for start, end in pairwise(path):  # every path crosses an arc of capacity 1
             arcs[start][end] -= 1
             arcs[end][start] += 1
-    return {one[1] for one in _reached(arcs) if isinstance(one, tuple) and one[0] == "vertex"}
+    backwards = {start: {end: arcs[end][start] for end in ends} for start, ends in arcs.items()}
+    second = _reached(backwards, "second")
+    return {one[1] for one in arcs if isinstance(one, tuple) and one[0] == "vertex" and one not in second}
 
 
 def _path(arcs: dict[Hashable, dict[Hashable, int]]) -> list[Hashable] | None:
-    before = _reached(arcs)
+    before = _reached(arcs, "first")
     if "second" not in before:
         return None
     path: list[Hashable] = ["second"]
@@ -50,10 +52,10 @@ def _path(arcs: dict[Hashable, dict[Hashable, int]]) -> list[Hashable] | None:
     return path[::-1]
 
 
-def _reached(arcs: dict[Hashable, dict[Hashable, int]]) -> dict[Hashable, Hashable]:
-    """What flow can still reach from the first side, each with what it is reached from."""
-    before: dict[Hashable, Hashable] = {"first": "first"}
-    waiting: deque[Hashable] = deque(["first"])
+def _reached(arcs: dict[Hashable, dict[Hashable, int]], origin: str) -> dict[Hashable, Hashable]:
+    """What flow can still reach from there, each with what it is reached from."""
+    before: dict[Hashable, Hashable] = {origin: origin}
+    waiting: deque[Hashable] = deque([origin])
     while waiting:
         start = waiting.popleft()
         for end, capacity in arcs.get(start, {}).items():
