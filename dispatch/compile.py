@@ -19,7 +19,7 @@ from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.fold import fold_constants, specialise
 from onedispatch.dispatch.compiler.integers import dequantise_constants, group_integers, is_quantised
-from onedispatch.dispatch.compiler.options import CompileOptions
+from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.compiler.passes import Context, ImportContext, Pass, run_passes
 from onedispatch.dispatch.compiler.precision import lower_precision
 from onedispatch.dispatch.compiler.properties import (
@@ -41,25 +41,30 @@ from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.dispatch.rules.table import PACKED
 from onedispatch.dispatch.sources.layouts import arrange
-from onedispatch.dispatch.sources.translate import ONNX, translate
+from onedispatch.dispatch.sources.translate import ONNX, Framework, translate
 from onedispatch.dispatch.tensorflow.framework import TENSORFLOW, load_rules
 from onedispatch.dispatch.tensorflow.reader import DOMAIN, is_graphdef, read_graphdef
 
 
-def _imported(model: Any, context: ImportContext) -> Graph:
-    options = context.options
+def read_model(model: Any, options: ImportOptions) -> Graph:
+    """Returns the graph of a model in the operators of its framework. Raises ``ModelError``."""
     if options.frontend == "tensorflow" or (options.frontend is None and is_graphdef(model)):
         return read_graphdef(model, options.outputs)
     graph = import_model(model)
     return graph if options.outputs is None else with_outputs(graph, options.outputs)
 
 
+def framework_of(graph: Graph) -> Framework:
+    """Returns the source framework of a graph, once our rules for it are there."""
+    if DOMAIN not in graph.opsets:
+        return ONNX
+    load_rules()
+    return TENSORFLOW
+
+
 def _translated(graph: Graph, context: ImportContext) -> Graph:
-    framework = ONNX
-    if DOMAIN in graph.opsets:
-        framework = TENSORFLOW
-        load_rules()
-    return translate(graph, framework, context.options.fusions, strict=context.options.strict)
+    options = context.options
+    return translate(graph, framework_of(graph), options.fusions, strict=options.strict)
 
 
 def _known_operators(graph: Graph, _: Any) -> Graph:
@@ -108,7 +113,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
     Pass(
         "import",
         "loads and checks the model, of ONNX or of another framework; inlines its functions",
-        _imported,
+        lambda model, context: read_model(model, context.options),
         ensures=(SORTED,),
     ),
     Pass(

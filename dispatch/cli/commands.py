@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from onedispatch.dispatch.base import ctrl_c
-from onedispatch.dispatch.cli import bench, info, kernel, models, replay, survey, txn
+from onedispatch.dispatch.cli import bench, info, kernel, models, ops, replay, survey, txn
 from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.output import errors, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
@@ -40,10 +40,10 @@ app.command("run")(takes_plugins(expands_flags(models.run)))
 app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
 app.command("bench")(takes_plugins(expands_flags(bench.bench)))
-app.command("ops")(takes_plugins(info.ops))
 app.command("devices")(info.devices)
 txn.app.command("replay")(replay.replay)
 txn.app.command("survey")(survey.survey)
+app.add_typer(ops.app, name="ops")
 app.add_typer(txn.app, name="txn")
 app.add_typer(kernel.app, name="kernel")
 

@@ -14,6 +14,7 @@ from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.opening import source
+from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.transactions.base.errors import InputError
 
@@ -63,7 +64,7 @@ class Asked:
             return compare(self.model, self.graph, feed, answers, compiled, **options)  # type: ignore[arg-type]
 
 
-def asked(name: str, threshold: float | None, compare: bool) -> Asked | None:
+def asked(name: str, threshold: float | None, compare: bool, how: ImportOptions) -> Asked | None:
     """The ONNX model ``name``, imported; None without ``compare``.
 
     Raises ``InputError`` for a threshold of no comparison, and for a file of ours, which has no ONNX model.
@@ -79,7 +80,7 @@ def asked(name: str, threshold: float | None, compare: bool) -> Asked | None:
     from onedispatch.dispatch.driver.compile_model import imported
 
     model = source(Path(name))
-    return Asked(model, imported(model), THRESHOLD if threshold is None else threshold)
+    return Asked(model, imported(model, how=how), THRESHOLD if threshold is None else threshold)
 
 
 def show(found: Comparison) -> None:

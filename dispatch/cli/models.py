@@ -89,7 +89,7 @@ def run(
     """
     traces.check_target(running.trace)
     opening.keep(model, output, given.inputs)
-    asked = comparison.asked(model, comparing.threshold, comparing.compare)
+    asked = comparison.asked(model, comparing.threshold, comparing.compare, compiling.requested.reading)
     compiled = open_model(model, compiling)
     session = InferenceSession(
         compiled,

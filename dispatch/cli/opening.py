@@ -19,6 +19,7 @@ from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.driver.executable_cache import prepared
 from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
@@ -66,6 +67,33 @@ Sums = Annotated[
 ]
 
 
+Frontend = Annotated[
+    str | None, typer.Option(help="onnx, or tensorflow for a frozen GraphDef.  [default: as the file is]")
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--outputs", help="A value to compute, in place of the model's outputs. Repeatable."),
+]
+Fusions = Annotated[
+    list[str] | None,
+    typer.Option("--fusion", help="Switches a fusion on, as -NAME off: --fusion=-NAME. Repeatable."),
+]
+
+
+@dataclass(frozen=True)
+class ReadFlags:
+    """How a model is read."""
+
+    frontend: Frontend = None
+    outputs: Outputs = None
+    fusions: Fusions = None
+
+    @property
+    def options(self) -> ImportOptions:
+        """Raises ``InputError`` for an unknown frontend."""
+        return ImportOptions.checked(self.frontend, self.outputs or None, self.fusions)
+
+
 @dataclass(frozen=True)
 class CompileFlags:
     """What a model is compiled for."""
@@ -76,10 +104,14 @@ class CompileFlags:
     cast_policy: CastPolicy = None
     precision: Precision = None
     sums: Sums = None
+    frontend: Frontend = None
+    outputs: Outputs = None
+    fusions: Fusions = None
 
     @property
     def requested(self) -> RequestedOptions:
-        return RequestedOptions(self.device, self.precision, self.fallback, self.cast_policy, self.sums)
+        options = (self.device, self.precision, self.fallback, self.cast_policy, self.sums)
+        return RequestedOptions(*options, self.frontend, self.outputs or None, self.fusions or None)
 
     @property
     def shapes(self) -> Shapes:

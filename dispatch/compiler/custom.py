@@ -418,6 +418,11 @@ def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -
         )
 
 
+def is_onnx_domain(domain: str) -> bool:
+    """True of a domain that the onnx package defines."""
+    return domain in _onnx_domains()
+
+
 def missing_operators(graph: Graph) -> list[tuple[str, str, str]]:
     """(node, domain, op_type) of operators that neither ONNX, nor onnxruntime, nor a plug-in has."""
     foreign = [

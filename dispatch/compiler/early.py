@@ -14,6 +14,7 @@ from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.sources.registry import Rules
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnknownOperatorError, UnsupportedModelError
 from onedispatch.transactions.base.text import counted
@@ -70,8 +71,9 @@ def _refuse_bodies(graph: Graph) -> None:
 
 
 def _missing_line(node: str, domain: str, op_type: str) -> str:
-    """A node with the mapped operators that are spelled almost alike."""
+    """A node with the mapped operators that are spelled almost alike, and rules for other versions."""
     known = [f"{row.domain}.{row.op_type}" for row in registry.all_mappings() if row.domain]
     close = difflib.get_close_matches(f"{domain}.{op_type}", known, 3)
+    close += [f"a rule for {one}" for one in Rules().nearest("onnx", domain, op_type)[:3]]
     line = f"{node}: {domain}.{op_type}"
     return f"{line} (nearest: {', '.join(close)})" if close else line

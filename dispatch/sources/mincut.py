@@ -38,8 +38,8 @@ def smallest_cut(edges: Iterable[tuple[frozenset[V], bool, bool]]) -> set[V]:
             arcs[start][end] -= 1
             arcs[end][start] += 1
     backwards = {start: {end: arcs[end][start] for end in ends} for start, ends in arcs.items()}
-    second = _reached(backwards, "second")
-    return {one[1] for one in arcs if isinstance(one, tuple) and one[0] == "vertex" and one not in second}
+    far = _reached(backwards, "second")
+    return {one[1] for one in arcs if isinstance(one, tuple) and one[0] == "vertex" and one not in far}
 
 
 def _path(arcs: dict[Hashable, dict[Hashable, int]]) -> list[Hashable] | None:

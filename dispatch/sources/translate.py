@@ -71,11 +71,41 @@ def translate(
         UnsupportedModelError: in strict mode, attributes that no rule mentions.
         InputError: a fusion that there is not.
     """
-    chosen = [one for one in enabled(fusions) if one.framework in (None, framework.name)]
+    chosen = _chosen(framework, fusions)
     rules = Rules()
     if framework is ONNX and not _applies(graph, rules, chosen):
         return graph
-    return _Translation(graph, framework, rules, strict).run(chosen)
+    work = _Translation(graph, framework, rules)
+    work.run(chosen)
+    work.report(strict=strict)
+    return work.result()
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What a translation would do: every step, and a line for each node that it could not translate.
+
+    ``nodes`` are those that it wrote or left; ``unmentioned`` has a line for each node with attributes that
+    its rule says nothing of.
+    """
+
+    nodes: tuple[Node, ...]
+    steps: tuple[Step, ...]
+    unmapped: Mapping[str, str]
+    refused: Mapping[str, str]
+    unmentioned: tuple[str, ...]
+
+
+def examine(graph: Graph, framework: Framework, fusions: Sequence[str] = ()) -> Examination:
+    """Translates the graph as far as its rules go, and says what it did. Raises as ``translate`` does."""
+    work = _Translation(graph, framework, Rules())
+    work.run(_chosen(framework, fusions))
+    unmapped, refused = dict(work.unmapped), dict(work.refused)
+    return Examination(tuple(work.nodes), tuple(work.steps), unmapped, refused, tuple(work.unmentioned))
+
+
+def _chosen(framework: Framework, fusions: Sequence[str]) -> list[Fusion]:
+    return [one for one in enabled(fusions) if one.framework in (None, framework.name)]
 
 
 def _applies(graph: Graph, rules: Rules, fusions: Sequence[Fusion]) -> bool:
@@ -92,7 +122,6 @@ class _Translation:
     graph: Graph
     framework: Framework
     rules: Rules
-    strict: bool
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -101,9 +130,9 @@ class _Translation:
     _same: dict[str, str] = field(default_factory=dict)  # a result that is another value -> that value
     _taken: set[str] = field(default_factory=set)
     _wanted: dict[str, np.dtype[Any]] = field(default_factory=dict)  # types that the source says
-    _unmapped: list[str] = field(default_factory=list)
-    _refused: list[str] = field(default_factory=list)
-    _unmentioned: list[str] = field(default_factory=list)
+    unmapped: dict[str, str] = field(default_factory=dict)  # node -> a line about it
+    refused: dict[str, str] = field(default_factory=dict)
+    unmentioned: list[str] = field(default_factory=list)
     _calls: list[Call] = field(default_factory=list)  # that the rule at work has written
 
     def __post_init__(self) -> None:
@@ -115,15 +144,13 @@ class _Translation:
         self.opsets = dict(graph.opsets)
         self.opset = self.opsets.setdefault("", 21)
 
-    def run(self, fusions: Sequence[Fusion]) -> Graph:
+    def run(self, fusions: Sequence[Fusion]) -> None:
         """Translates all of the graph."""
         domain = self.framework.domain
         graph, groups, steps = grouped(self.graph, fusions, domain, self)
         self.steps += steps
         for node in graph.nodes:
             self._outer(node, groups)
-        self._report()
-        return self._result()
 
     # -- what callbacks read and write -----------------------------------------------------------
 
@@ -195,7 +222,7 @@ class _Translation:
         if foreign:
             near = self.rules.nearest(space, node.domain, node.op_type)
             hint = f" (nearest: {', '.join(near)})" if near else ""
-            self._unmapped.append(
+            self.unmapped[node.name] = (
                 f"{node.name}: {self.framework.name}::{node.op_type} version {version}{hint}"
             )
             return
@@ -217,7 +244,7 @@ class _Translation:
             del self._calls[before:]
             self.steps.append(Step(node.name, node.op_type, str(rule), refused=str(error)))
             if foreign:
-                self._refused.append(f"{node.name} ({node.op_type}): {error}; {rule}")
+                self.refused[node.name] = f"{node.name} ({node.op_type}): {error}; {rule}"
             else:
                 self._kept(node, "onnx", version, False)
             return
@@ -415,40 +442,41 @@ class _Translation:
         names = source.unmentioned()
         if names:
             said = ", ".join(f"{name}={source.attributes[name]!r}" for name in names)
-            self._unmentioned.append(f"{source.name} ({source.spelled}): {said}; {rule}")
+            self.unmentioned.append(f"{source.name} ({source.spelled}): {said}; {rule}")
 
-    def _report(self) -> None:
+    def report(self, *, strict: bool) -> None:
         """Raises what no rule maps, all at once, and what strict mode refuses."""
         where = f"model {self.graph.name}"
-        if self._unmapped:
+        if self.unmapped:
             raise UnknownOperatorError(
                 where,
-                f"{counted(len(self._unmapped), 'node')} of {self.framework.name} that no rule maps",
+                f"{counted(len(self.unmapped), 'node')} of {self.framework.name} that no rule maps",
                 "operators of `onedispatch ops map`",
                 f'map them in a plug-in: od.frontend("{self.framework.name}").op(...)',
-                nodes=[*self._unmapped, *self._refused],
+                nodes=[*self.unmapped.values(), *self.refused.values()],
             )
-        if self._refused:
+        if self.refused:
             raise UnsupportedModelError(
                 where,
-                f"{counted(len(self._refused), 'node')} that their rules do not take",
+                f"{counted(len(self.refused), 'node')} that their rules do not take",
                 "what the rules say",
-                nodes=self._refused,
+                nodes=self.refused.values(),
             )
-        if not self._unmentioned:
+        if not self.unmentioned:
             return
-        if self.strict:
+        if strict:
             raise UnsupportedModelError(
                 where,
-                f"attributes that no rule mentions, of {counted(len(self._unmentioned), 'node')}",
+                f"attributes that no rule mentions, of {counted(len(self.unmentioned), 'node')}",
                 "in strict mode, attributes that their rule maps",
                 "map them, or say that they mean nothing: .ignore(name)",
-                nodes=self._unmentioned,
+                nodes=self.unmentioned,
             )
-        lines = "; ".join(self._unmentioned[:5]) + ("; ..." if len(self._unmentioned) > 5 else "")
+        lines = "; ".join(self.unmentioned[:5]) + ("; ..." if len(self.unmentioned) > 5 else "")
         warnings.warn(f"attributes that no rule mentions: {lines}", RuleWarning, stacklevel=2)
 
-    def _result(self) -> Graph:
+    def result(self) -> Graph:
+        """Returns the translated graph."""
         graph = self.graph
         made = {name for node in self.nodes for name in node.writes}
         for output in graph.outputs:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of each node of a model, without compiling it: by its operator, not yet by its shapes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onedispatch.dispatch.compile import framework_of, read_model
+from onedispatch.dispatch.compiler.custom import is_onnx_domain
+from onedispatch.dispatch.compiler.options import ImportOptions
+from onedispatch.dispatch.compiler.rewrite import anchored
+from onedispatch.dispatch.frontend.function_bodies import has_body
+from onedispatch.dispatch.frontend.graph import Graph, Node, Step
+from onedispatch.dispatch.frontend.schemas import onnx_operators, runtime_has
+from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.sources.translate import Examination, examine
+from onedispatch.operators.declarations import registry
+
+DEVICE, HOST, UNMAPPED = "device", "host", "unmapped"
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """A node of the model: ``where`` it may run, ``how`` it is mapped or why not, what is ``nearest``."""
+
+    node: str
+    op_type: str
+    domain: str
+    version: int
+    where: str
+    how: str
+    nearest: tuple[str, ...] = ()
+
+
+def check_nodes_of(model: object, how: ImportOptions) -> list[NodeCheck]:
+    """Returns a row for each node, in order. Raises as the import of a model and its rules do."""
+    graph, found = examined(model, how)
+    made = {name: step for step in found.steps for name, _ in step.made}
+    written: dict[str, list[Node]] = {}
+    for node in found.nodes:
+        written.setdefault(_source_of(node, made), []).append(node)
+    return [_checked(graph, node, found, written.get(node.name, [])) for node in graph.nodes]
+
+
+def examined(model: object, how: ImportOptions) -> tuple[Graph, Examination]:
+    """Returns a model as it is read, and what its rules make of it."""
+    discovery.ensure()
+    graph = read_model(model, how)
+    return graph, examine(graph, framework_of(graph), how.fusions)
+
+
+def explained(found: Examination, name: str) -> list[Step]:
+    """Returns the steps that a node took part in, and those of what was made of it, in order."""
+    names, steps = {name}, []
+    for step in reversed(found.steps):  # what a rule wrote is translated before the rule is done
+        if step.node in names:
+            names.update(made for made, _ in step.made)
+            steps.append(step)
+    fused = [step for step in found.steps if step not in steps and _mentions(step.rule, name)]
+    return [*steps, *fused]
+
+
+def _mentions(rule: str, name: str) -> bool:
+    taken = rule.partition("), with ")[2]
+    return name in taken.split(", ")
+
+
+def _source_of(node: Node, made: dict[str, Step]) -> str:
+    name = node.name
+    while name in made and made[name].node != name:
+        name = made[name].node
+    return name
+
+
+def _checked(graph: Graph, node: Node, found: Examination, written: Sequence[Node]) -> NodeCheck:
+    version = graph.opset_of(node)
+    row = (node.name, node.op_type, node.domain, version)
+    for lines in (found.unmapped, found.refused):
+        if node.name in lines:
+            reason, _, near = lines[node.name].partition(" (nearest: ")
+            nearest = tuple(near.rstrip(")").split(", ")) if near else ()
+            return NodeCheck(*row, UNMAPPED, reason.partition(": ")[2] or reason, nearest)
+    fused = next((step for step in found.steps if step.made and _mentions(step.rule, node.name)), None)
+    if fused is not None:
+        return NodeCheck(*row, DEVICE, fused.rule.partition(", with")[0])
+    step = next((one for one in found.steps if one.node == node.name and not one.refused), None)
+    how = "" if step is None else f"{step.rule}: {', '.join(op for _, op in step.made) or 'its operand'}"
+    wheres = [_where(one) for one in written] or [(DEVICE, "")]
+    unknown = next((one for one, (where, _) in zip(written, wheres, strict=False) if where == UNMAPPED), None)
+    if unknown is not None:
+        return NodeCheck(*row, UNMAPPED, how or "no rule, no kernel", tuple(_nearest(unknown)))
+    where = HOST if any(one == HOST for one, _ in wheres) else DEVICE
+    reasons = ", ".join(dict.fromkeys(reason for _, reason in wheres if reason))
+    return NodeCheck(*row, where, "; ".join(filter(None, (how, reasons))))
+
+
+def _where(node: Node) -> tuple[str, str]:
+    """Where a node of ONNX may run, and why there."""
+    if registry.mapping_for(node.domain, node.op_type) is not None:
+        return DEVICE, ""
+    if node.domain and not is_onnx_domain(node.domain) and not runtime_has(node.op_type, node.domain):
+        return UNMAPPED, ""
+    if has_body(node, 21 if not node.domain else 1):
+        return DEVICE, f"{node.op_type} by its function body"
+    if anchored(node):
+        return DEVICE, f"{node.op_type} where a rewrite rule takes it"
+    return HOST, f"no device operator for {node.op_type}"
+
+
+def _nearest(node: Node) -> list[str]:
+    known = [f"{row.domain}::{row.op_type}" for row in registry.all_mappings() if row.domain]
+    close = difflib.get_close_matches(f"{node.domain}::{node.op_type}", known, 3)
+    return [*close, *(name for name in onnx_operators() if name == node.op_type)]
