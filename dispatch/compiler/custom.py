@@ -25,6 +25,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_
 from onedispatch.dispatch.frontend.schemas import onnx_schema, runtime_has, runtime_schema
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.dispatch.host.inference import inferred_by_runtime
+from onedispatch.dispatch.sources.host import implementation
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
@@ -84,7 +85,9 @@ class CustomNodes:
         if onnx_schema(node.op_type, node.domain, opset) is not None:
             return False
         mapping = registry.mapping_for(node.domain, node.op_type)
-        return mapping is not None or runtime_schema(node.op_type, node.domain, opset) is not None
+        if mapping is not None or implementation(node.domain, node.op_type) is not None:
+            return True
+        return runtime_schema(node.op_type, node.domain, opset) is not None
 
     def infer(self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]) -> list[Value]:
         """Types and shapes of the outputs; their types alone where those of an input are not known yet.
@@ -98,6 +101,9 @@ class CustomNodes:
         except KernelTimeoutError:
             raise
         except KernelError as error:
+            host = implementation(node.domain, node.op_type)
+            if host is not None:  # strict mode refuses the node when it is mapped
+                return host.outputs(node, self.graph, known)
             self._refused[node.name] = error
             return self._types(node, known)
 
@@ -123,6 +129,10 @@ class CustomNodes:
         outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
         if custom_mapping(node) is None:  # the mapping says it, or onnxruntime, or the model
             mapped = self._as_mapped(node, inputs, outputs, constants) or _as_input(node, inputs)
+            host = implementation(node.domain, node.op_type)
+            if not mapped and host is not None:
+                found = host.outputs(node, self.graph, known)
+                return found or [value for value in outputs if value.name]
             return mapped or self._as_runtime(node, inputs, outputs, constants)
         if any(value is not None and not value.is_concrete for value in inputs):
             return self._types(node, known)
@@ -432,12 +442,14 @@ def missing_operators(graph: Graph) -> list[tuple[str, str, str]]:
     ]
     inner = ((f"in a body of {node.name}", *one) for node in graph.nodes for one in node.inner)
     foreign += [row for row in inner if row[1] not in _onnx_domains() and is_unmapped(*row[1:])]
-    return [row for row in foreign if not runtime_has(row[2], row[1])]
+    return [row for row in foreign if not runtime_has(row[2], row[1]) and implementation(*row[1:]) is None]
 
 
 def on_host(node: Node) -> bool:
-    """True if a host engine may know the node: of ONNX's domains, onnxruntime's own, or a custom kernel's."""
+    """True if a host engine may know the node: of ONNX's domains, onnxruntime's own, or a custom kernel's, or
+    one with a host implementation."""
     known = node.domain in _onnx_domains() or runtime_has(node.op_type, node.domain)
+    known = known or implementation(node.domain, node.op_type) is not None
     return known or not is_unmapped(node.domain, node.op_type)
 
 

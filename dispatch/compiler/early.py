@@ -49,7 +49,7 @@ def refuse_missing(graph: Graph) -> None:
         f"operators of onnx, of onnxruntime and of plug-ins ({discovery.searched()})",
         "name the plug-in that maps them: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH, "
         "or map them with od.maps before the model is compiled",
-        nodes=[_missing_line(*row) for row in missing],
+        nodes=[_missing_line(*row) + _refused(graph, row[0]) for row in missing],
     )
 
 
@@ -70,10 +70,20 @@ def _refuse_bodies(graph: Graph) -> None:
         )
 
 
+def _refused(graph: Graph, node: str) -> str:
+    """Which rules for a node did not take it, and why."""
+    steps = [step for step in graph.steps if step.node == node and step.refused]
+    return "".join(f"; {step.rule} refused it: {step.refused}" for step in steps)
+
+
 def _missing_line(node: str, domain: str, op_type: str) -> str:
-    """A node with the mapped operators that are spelled almost alike, and rules for other versions."""
+    """A node with what is mapped instead."""
+    close, line = nearest_to(domain, op_type), f"{node}: {domain}.{op_type}"
+    return f"{line} (nearest: {', '.join(close)})" if close else line
+
+
+def nearest_to(domain: str, op_type: str) -> list[str]:
+    """Returns mapped operators that are spelled almost alike, and rules for those or other versions."""
     known = [f"{row.domain}.{row.op_type}" for row in registry.all_mappings() if row.domain]
     close = difflib.get_close_matches(f"{domain}.{op_type}", known, 3)
-    close += [f"a rule for {one}" for one in Rules().nearest("onnx", domain, op_type)[:3]]
-    line = f"{node}: {domain}.{op_type}"
-    return f"{line} (nearest: {', '.join(close)})" if close else line
+    return [*close, *(f"a rule for {one}" for one in Rules().nearest("onnx", domain, op_type)[:3])]

@@ -18,11 +18,13 @@ from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_operands, shape_positions
 from onedispatch.dispatch.rules.diagnostics import an_output, did_not_fire, read_earlier, read_elsewhere
+from onedispatch.dispatch.sources.host import implementation
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to, plugin_failure
+from onedispatch.transactions.base.errors import KernelError
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,12 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
             _check_alias(alias)
             if several:  # a node of several parts goes to the host as a whole, or not at all
                 device_copy(alias.output, alias.output.name, lowering.device)
-    except Unsupported as error:
+    except (Unsupported, KernelError) as error:
+        if isinstance(error, KernelError) and implementation(node.domain, node.op_type) is None:
+            raise
         del lowering.ops[ops:]
         del lowering.aliases[aliases:]
-        return Refusal.of(error)
+        return Refusal.of(error) if isinstance(error, Unsupported) else Refusal(error.statement())
     new_ops, new_aliases = [op for _, op in lowering.ops[ops:]], lowering.aliases[aliases:]
     _check_ends(spec, mapping, new_ops, new_aliases)
     if own:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
     from onedispatch.dispatch.runtime.session import InferenceSession
-    from onedispatch.dispatch.sources.api import frontend, fusion
+    from onedispatch.dispatch.sources.api import frontend, fusion, host
     from onedispatch.dispatch.sources.translate import RuleWarning
     from onedispatch.operators.declarations.kernel import Scalar
     from onedispatch.operators.plugin.instance import Interval
@@ -96,6 +96,7 @@ __all__ = [
     "devices",
     "frontend",
     "fusion",
+    "host",
     "kernel",
     "kernels",
     "load",
@@ -122,6 +123,7 @@ _LAZY = {
     "devices": ("runtime.devices", "devices"),
     "frontend": ("sources.api", "frontend"),
     "fusion": ("sources.api", "fusion"),
+    "host": ("sources.api", "host"),
     "kernels": ("plugins.api", "kernels"),
     "load": ("artifact.loading", "load"),
     "plugins": ("plugins.api", ""),

@@ -32,6 +32,7 @@ from onedispatch.dispatch.host.engines import (
     UnsupportedEngine,
 )
 from onedispatch.dispatch.host.own_kernel import OwnKernel
+from onedispatch.dispatch.sources.host import HostEngine, implementation
 from onedispatch.operators.declarations.registry import custom_mapping
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError, ModelError
@@ -133,7 +134,7 @@ class HostRegion:
 
     def _apart(self, node: Node) -> str | None:
         """Returns why onnxruntime is not tried for the node, "" for custom kernels; None if it is."""
-        if custom_mapping(node) is not None:
+        if custom_mapping(node) is not None or implementation(node.domain, node.op_type) is not None:
             return None if self._device is None else ""
         # Without its third input Dropout is in inference mode, which onnxruntime computes.
         return (
@@ -249,9 +250,13 @@ class HostRegion:
     def _single(self, node: Node) -> _Piece:
         """Returns the node on its custom kernel, the reference evaluator, or an ``UnsupportedEngine``."""
         _, outputs = self._edges([node])
-        if self._device is not None and custom_mapping(node) is not None:
-            own = OwnKernel(self._graph, node, outputs, self._constants, self._device, self._seconds)
+        host = implementation(node.domain, node.op_type)
+        if self._device is not None and host is not None:
+            own = HostEngine(host, self._graph, node, outputs)
             return _Piece((node,), node.reads, outputs, own, self._shapes(outputs))
+        if self._device is not None and custom_mapping(node) is not None:
+            kernel = OwnKernel(self._graph, node, outputs, self._constants, self._device, self._seconds)
+            return _Piece((node,), node.reads, outputs, kernel, self._shapes(outputs))
         values = [self._value(n) for n in node.reads]
         model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
         try:

@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.dispatch.sources import facts, registry
 from onedispatch.dispatch.sources.formats import FORMATS, SENSITIVE
+from onedispatch.dispatch.sources.host import HostImplementation, check_like
 from onedispatch.dispatch.sources.patterns import FusionPattern
 from onedispatch.dispatch.sources.rule import Fusion, Place, Rule, Versions
 from onedispatch.dispatch.sources.targets import Target
+from onedispatch.operators.plugin import catalog
 from onedispatch.transactions.base.boundary import error_line, public
 from onedispatch.transactions.base.errors import InputError, RuleError
 from onedispatch.transactions.base.signature import bounded_repr
@@ -277,6 +279,36 @@ def fusion(name: str, *, general: bool = True, framework: str | None = None) -> 
             ) from error
         pattern.finish(build)
         registry.add(made)
+        return function
+
+    return register
+
+
+@public
+def host(op: str, *, like: int | None = None, infer: Callable[[Any], Any] | None = None) -> Callable[[F], F]:
+    """Registers the decorated function as what computes ``op`` (``"acme::Bucketize"``) on the host.
+
+    It gets the node ``n``, and an array for each input, None for one that is left out; it returns the output,
+    or a tuple of all. With ``fallback="cpu"`` it runs where no kernel or mapping takes the node.
+
+    Args:
+        like: the input whose type and shape the outputs have.
+        infer: ``f(n)`` gives type and shape of each output: ``[(np.float32, n.inputs[0].shape)]``. Without
+            both they are as the model says.
+
+    Raises ``RuleError`` where another one is for the operator, or its name is of ONNX's own domain.
+    """
+    check_like(like)
+    place, origin, _ = _here()
+    target = Target.parsed(op) if isinstance(op, str) and "::" in op else None
+    if target is None or not target.domain:
+        raise RuleError("host", bounded_repr(op), 'an operator of a domain: "acme::Bucketize"', **_at(place))
+
+    def register(function: F) -> F:
+        if not callable(function) or not (infer is None or callable(infer)):
+            raise RuleError("host", bounded_repr(function), "a function (n, *arrays)", **_at(place))
+        domain, op_type = target.domain, target.op_type
+        catalog.add_extra(HostImplementation(domain, op_type, function, place, origin, like, infer))
         return function
 
     return register

@@ -12,7 +12,7 @@ import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.dispatch.sources.formats import FORMATS, permutation
-from onedispatch.dispatch.sources.node import Known, Operand
+from onedispatch.dispatch.sources.node import Known, Operand, SourceNode
 from onedispatch.dispatch.sources.targets import Target, as_attribute
 from onedispatch.transactions.base.errors import RuleError
 
@@ -50,15 +50,13 @@ class Builder:
     operand that has one; None is an operand that is left out.
 
     Args:
-        inherited: attributes of the source node, which every written node takes that has one of this name
-            and is not given another value.
+        inherited: the node whose attributes every written node takes that has one of this name and is not
+            given another value.
     """
 
-    def __init__(
-        self, name: str, writer: Writer, opset: int, inherited: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, name: str, writer: Writer, opset: int, inherited: SourceNode | None = None) -> None:
         self.name, self.opset = name, opset
-        self.writer, self._inherited = writer, inherited or {}
+        self.writer, self._source = writer, inherited
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name[:1].isupper():
@@ -135,11 +133,14 @@ class Builder:
 
     def _taken_over(self, target: Target, given: Collection[str]) -> dict[str, Any]:
         """The attributes of the source node that the target has under the same name and kind."""
-        found, known = {}, target.attributes(self.opset) or ()
-        for name, value in self._inherited.items():
-            if name in known and name not in given:
+        found = dict[str, Any]()
+        known = target.attributes(self.opset) if self._source is not None else None
+        for name in known or ():
+            if self._source is not None and name in self._source.attributes and name not in given:
                 with suppress(TypeError):
+                    value = self._source.attributes[name]
                     found[name] = as_attribute(target.schema(self.opset), name, value)
+                    self._source.mentioned.add(name)
         return found
 
     def _attribute(self, target: Target, name: str, value: Any) -> Any:

@@ -253,7 +253,7 @@ class _Translation:
 
     def _results(self, rule: Rule, source: SourceNode, node: Node) -> list[str]:
         """Calls the rule, and returns a name for each result of the node."""
-        inherited = source.attributes if rule.function is not None and rule.inherit else None
+        inherited = source if rule.function is not None and rule.inherit else None
         builder = Builder(node.name, self, self.opset, inherited)
         try:
             made = watched(

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onedispatch.dispatch.compile import framework_of, read_model
 from onedispatch.dispatch.compiler.custom import is_onnx_domain
+from onedispatch.dispatch.compiler.early import nearest_to
 from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node, Step
-from onedispatch.dispatch.frontend.schemas import onnx_operators, runtime_has
+from onedispatch.dispatch.frontend.schemas import runtime_has
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.sources.translate import Examination, examine
 from onedispatch.operators.declarations import registry
@@ -90,7 +90,9 @@ def _checked(graph: Graph, node: Node, found: Examination, written: Sequence[Nod
     wheres = [_where(one) for one in written] or [(DEVICE, "")]
     unknown = next((one for one, (where, _) in zip(written, wheres, strict=False) if where == UNMAPPED), None)
     if unknown is not None:
-        return NodeCheck(*row, UNMAPPED, how or "no rule, no kernel", tuple(_nearest(unknown)))
+        return NodeCheck(
+            *row, UNMAPPED, how or "no rule, no kernel", tuple(nearest_to(unknown.domain, unknown.op_type))
+        )
     where = HOST if any(one == HOST for one, _ in wheres) else DEVICE
     reasons = ", ".join(dict.fromkeys(reason for _, reason in wheres if reason))
     return NodeCheck(*row, where, "; ".join(filter(None, (how, reasons))))
@@ -107,9 +109,3 @@ def _where(node: Node) -> tuple[str, str]:
     if anchored(node):
         return DEVICE, f"{node.op_type} where a rewrite rule takes it"
     return HOST, f"no device operator for {node.op_type}"
-
-
-def _nearest(node: Node) -> list[str]:
-    known = [f"{row.domain}::{row.op_type}" for row in registry.all_mappings() if row.domain]
-    close = difflib.get_close_matches(f"{node.domain}::{node.op_type}", known, 3)
-    return [*close, *(name for name in onnx_operators() if name == node.op_type)]
