@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TensorFlow GraphDefs: their reader, the signatures of operators, and our rules."""
