@@ -60,6 +60,10 @@ SHAPE_ELEMENTS = Limit(
 SHAPE_OPERATIONS = Limit(
     "element operation", "on values that shapes follow from", 256, "compute the sizes before the model runs"
 )
+# A tensor of a GraphDef may leave out values that equal the last one: a few bytes may say a large tensor.
+REPEATED_BYTES = Limit(
+    "byte", "of tensors whose last values are left out", GIB // 32, "store these tensors in full"
+)
 EMBEDDED_BYTES = Limit(
     "byte",
     "of external data in subgraphs and attributes",
@@ -71,6 +75,7 @@ NODES = Limit("node", "in one model", 100_000, "split the model; functions count
 EXPANDED_BYTES = Limit("byte", "of nodes with all functions inlined", GIB, "call the functions less often")
 SUBGRAPH_DEPTH = Limit("level", "of subgraphs inside each other", 24, "make the subgraphs flatter")
 TYPE_DEPTH = Limit("level", "of sequences and optionals inside each other", 8, "use flatter types")
+NODE_OUTPUTS = Limit("tensor", "from one node", 4096, "split the node")
 NAME_LENGTH = Limit("character", "in a name", 1 << 14, "use shorter names")
 WINDOW = Limit(
     "element", "in a pad, stride, dilation or kernel", 1 << 24, "no tensor is that long: correct it"
@@ -91,3 +96,9 @@ def folded_bytes(weights: int) -> Limit:
     """Returns the limit on folded bytes of a model with ``weights`` bytes of constants."""
     most = FOLDED_BYTES.most + FOLDED_GROWTH * weights
     return Limit(FOLDED_BYTES.noun, FOLDED_BYTES.of, most, FOLDED_BYTES.remedy)
+
+
+def repeated_bytes(file_bytes: int) -> Limit:
+    """Returns the limit on tensors whose last values are left out, of a model of ``file_bytes`` bytes."""
+    most = REPEATED_BYTES.most + FOLDED_GROWTH * file_bytes
+    return Limit(REPEATED_BYTES.noun, REPEATED_BYTES.of, most, REPEATED_BYTES.remedy)
