@@ -38,7 +38,8 @@ def read_message(model: Any) -> Any:
     """
     kind = _message_class()
     if is_message(model):
-        return model if isinstance(model, kind) else _of_other_package(model, kind)
+        own = isinstance(model, kind)
+        return _whole(model, "the given GraphDef") if own else _of_other_package(model, kind)
     if isinstance(model, bytes | bytearray | memoryview):
         return _parsed(bytes(model), "the given bytes", kind)
     if isinstance(model, str | os.PathLike):
@@ -60,7 +61,7 @@ def _message_class() -> Any:
             "reading a TensorFlow GraphDef",
             "a Python without tensorboard, whose protobuf classes it takes",
             "one that has tensorboard",
-            "pip install onedispatch[tensorflow] (or: pip install tensorboard)",
+            "install it: pip install onedispatch[tensorflow] (or: pip install tensorboard)",
         ) from error
     return GraphDef
 

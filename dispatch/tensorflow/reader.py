@@ -2,8 +2,8 @@
 """Reads TensorFlow GraphDefs as ``Graph``: nodes of TensorFlow's operators, whose edges are tensor names.
 
 Output 0 of the node ``a/b`` is the edge ``a/b``, output 1 is ``a/b:1``. Constants and placeholders are no
-nodes but constants and inputs of the graph. Control inputs are dropped: they say when something runs, not what
-it computes. Any defect of a GraphDef is a ``ModelError``.
+nodes but constants and inputs of the graph. Control inputs are dropped: they say when something runs, not
+what it computes. Any defect of a GraphDef is a ``ModelError``.
 """
 
 from __future__ import annotations

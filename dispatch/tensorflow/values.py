@@ -133,9 +133,10 @@ class ValueReader:
         Raises:
             ModelError: no element type, values that do not fit the shape, a size above the limits.
         """
-        dtype, shape = dtype_of(proto.dtype, where), shape_of(proto.tensor_shape, where)
+        dtype = dtype_of(proto.dtype, where)
         if dtype is None or not onnx_type(dtype):
             raise ModelError(where, f"element type {proto.dtype}", "one of numbers, truth values or strings")
+        shape = shape_of(proto.tensor_shape, where, dtype)
         if shape is None or None in shape:
             raise ModelError(where, "a tensor of unknown shape", "a tensor whose sizes are all known")
         sizes = [size for size in shape if size is not None]

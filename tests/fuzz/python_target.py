@@ -16,6 +16,7 @@ from pathlib import Path
 
 INSTRUMENTED = [
     "onedispatch.transactions",
+    "onedispatch.dispatch.tensorflow",
     *(
         f"onedispatch.dispatch.{name}"
         for name in ("replay", "container", "forms", "serialise", "consistency")

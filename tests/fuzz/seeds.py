@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from google.protobuf import text_format
 from onnx import helper
 
 from onedispatch.dispatch.driver.compile_model import compile_model
@@ -41,8 +43,11 @@ from onedispatch.transactions.packets.packet import ControlPacket, Patch
 from tests.cpp.make_cases import only_operator
 from tests.fuzz.mutate import join_parts
 from tests.ops.case import case, f32
+from tests.tensorflow.grown import Grown
+from tests.tensorflow.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
+GRAPHS = 20  # random GraphDefs
 MODELS = 40  # random models; their seeds say nothing of what is in them
 SMALL_FILE = 6000
 """Bytes of AMD's files that are taken; the others say the same at greater length."""
@@ -236,6 +241,27 @@ def compiled_models() -> Iterator[tuple[str, bytes]]:
             yield name, path.read_bytes()
 
 
+@cache
+def graphdefs() -> Mapping[str, Any]:
+    """Random GraphDefs, and networks whose weights are one value each."""
+    made = {f"random{seed}": Grown(seed).b.graphdef() for seed in range(GRAPHS)}
+    for name, network in NETWORKS.items():
+        made[name] = network()[0]
+        for tensor in (node.attr["value"].tensor for node in made[name].node if node.op == "Const"):
+            if len(tensor.tensor_content) > 64:
+                tensor.tensor_content = b""
+                tensor.float_val.append(0.5)
+    return made
+
+
+def graphdef_texts() -> Iterator[tuple[str, bytes]]:
+    """Of those that are short enough."""
+    for name, graphdef in graphdefs().items():
+        text = text_format.MessageToString(graphdef).encode()
+        if len(text) <= 2 * SMALL_FILE:
+            yield name, text
+
+
 def corpora() -> dict[str, dict[str, bytes]]:
     """Every folder's inputs by name."""
     all_of = transactions()
@@ -254,6 +280,8 @@ def corpora() -> dict[str, dict[str, bytes]]:
         "compiled": dict(compiled_models()),
         "replays": {name: join_parts(data, b"") for name, data in small.items()}
         | {"packets": join_parts(moves(spec.V0_1), packets().to_bytes())},
+        "graphdefs": {name: one.SerializeToString(deterministic=True) for name, one in graphdefs().items()},
+        "graphdef-texts": dict(graphdef_texts()),
         "runs": dict(runs()),
         "models": {f"model{i}": f"model {i}".encode() for i in range(MODELS)},
     }

@@ -18,7 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from onedispatch.dispatch.artifact.loading import load
+from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.dispatch.tensorflow.reader import read_graphdef
 from onedispatch.dispatch.tools.replay import Packets, replay
 from onedispatch.transactions import (
     ControlPackets,
@@ -34,7 +36,7 @@ from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.format.spec import V0_1, V1_0
 from onedispatch.transactions.fusion.fusemap import fuse_map
 from onedispatch.transactions.packets.control_packets import read_meta
-from tests.fuzz import mutate
+from tests.fuzz import mutate, mutate_graphdef
 from tests.fuzz.model_answers import compare
 from tests.fuzz.models import generate
 
@@ -175,6 +177,34 @@ def compiled(data: bytes) -> None:
         session.run(None, {v.name: np.zeros(shapes[v.name], v.dtype) for v in loaded.inputs})
 
 
+def graphdef(data: bytes) -> None:
+    """TensorFlow's GraphDef: all of it, and up to one of its tensors."""
+    graph = read_graphdef(data)
+    check_graph(graph)
+    tensors = [name for node in graph.nodes for name in node.writes]
+    check_graph(read_graphdef(data, [tensors[len(data) % len(tensors)]]))
+
+
+def graphdef_text(data: bytes) -> None:
+    """A GraphDef in protobuf's text format."""
+    with tempfile.TemporaryDirectory(prefix="onedispatch-fuzz-") as folder:
+        (Path(folder) / "a.pbtxt").write_bytes(data)
+        check_graph(read_graphdef(Path(folder) / "a.pbtxt"))
+
+
+def check_graph(graph: Graph) -> None:
+    """Every node stands behind what it reads, and something needs it."""
+    known = {*graph.constants, *(v.name for v in graph.inputs)}
+    for node in graph.nodes:
+        assert known.issuperset(node.reads) and node.domain == "tensorflow"
+        known.update(node.writes)
+    needed = {name for node in graph.nodes for name in node.reads} | graph.output_names
+    assert graph.outputs and known >= needed >= {*graph.constants, *(v.name for v in graph.inputs)}
+    assert all(needed.intersection(node.writes) for node in graph.nodes)
+    assert all(str(graph.value(name)) for name in known)
+    assert not any(array.flags.writeable for array in graph.constants.values())
+
+
 @dataclass(frozen=True)
 class Target:
     """How a surface is fuzzed.
@@ -215,6 +245,8 @@ TARGETS: Mapping[str, Target] = {
     "meta": Target(meta, "meta", mutate.json_text),
     "fuse": Target(fuse_json, "fuse", mutate.after_length(mutate.json_text, mutate.transaction)),
     "compiled": Target(compiled, "compiled", mutate.compiled, slow=4),
+    "graphdef": Target(graphdef, "graphdefs", mutate_graphdef.message),
+    "graphdef-text": Target(graphdef_text, "graphdef-texts", mutate.text),
     "xclbin": Target(xclbin, "containers", mutate.container),
     "replay": Target(run_replay, "replays", mutate.after_length(mutate.transaction, mutate.raw)),
 }
