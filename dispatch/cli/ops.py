@@ -137,7 +137,8 @@ def explain(
     out.tell(f"{node}: {_spelled(row)} version {row.version}")
     for number, step in enumerate(steps, 1):
         made = ", ".join(f"{op} ({name})" for name, op in step.made) or "its operand, as it is"
-        what = f"refused: {step.refused}" if step.refused else f"made {made}"
+        took = f"took {', '.join(step.took)}; " if step.took else ""
+        what = f"refused: {step.refused}" if step.refused else f"{took}made {made}"
         out.tell(f"  {number}. {step.rule}\n     {what}")
     if not steps:
         out.tell("  no rule or fusion is for it")

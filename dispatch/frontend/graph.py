@@ -182,13 +182,15 @@ class Folded:
 class Step:
     """What a mapping rule or fusion did to a node of a source framework.
 
-    ``made`` are the nodes that it wrote, as (name, operator); ``refused`` says why it did not take the node.
+    ``made`` are the nodes that it wrote, as (name, operator); ``took`` are the nodes that a fusion replaced;
+    ``refused`` says why it did not take the node.
     """
 
     node: str
     op_type: str
     rule: str
     made: tuple[tuple[str, str], ...] = ()
+    took: tuple[str, ...] = ()
     refused: str = ""
 
 

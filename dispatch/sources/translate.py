@@ -294,9 +294,9 @@ class _Translation:
             reraise_from_handler(error)
             raise self._failed(fusion.place, f"fusion {fusion.name}", node, error_line(error)) from error
         results = self._checked(fusion.place, f"fusion {fusion.name}", node, made)
-        taken = ", ".join(one.name for one in group.match.nodes)
-        rule = f"fusion {fusion.name} ({fusion.place}), with {taken}"
-        self._placed(node, fusion.place, rule, results, self._calls[before:], ())
+        self._placed(node, fusion.place, str(fusion), results, self._calls[before:], ())
+        took = tuple(one.name for one in group.match.nodes)
+        self.steps[-1] = replace(self.steps[-1], took=took)
 
     def _checked(self, place: Place, what: str, node: Node, made: Any) -> list[str]:
         """Returns the results as names. Raises ``RuleError`` for other things, and another number of them."""

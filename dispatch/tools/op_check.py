@@ -41,7 +41,11 @@ def check_nodes_of(model: object, how: ImportOptions) -> list[NodeCheck]:
     written: dict[str, list[Node]] = {}
     for node in found.nodes:
         written.setdefault(_source_of(node, made), []).append(node)
-    return [_checked(graph, node, found, written.get(node.name, [])) for node in graph.nodes]
+    done = {name: step for step in found.steps if step.made for name in (*step.took, step.node)}
+    done = {step.node: step for step in found.steps if not step.refused} | done
+    return [
+        _checked(graph, node, found, done.get(node.name), written.get(node.name, [])) for node in graph.nodes
+    ]
 
 
 def examined(model: object, how: ImportOptions) -> tuple[Graph, Examination]:
@@ -58,13 +62,7 @@ def explained(found: Examination, name: str) -> list[Step]:
         if step.node in names:
             names.update(made for made, _ in step.made)
             steps.append(step)
-    fused = [step for step in found.steps if step not in steps and _mentions(step.rule, name)]
-    return [*steps, *fused]
-
-
-def _mentions(rule: str, name: str) -> bool:
-    taken = rule.partition("), with ")[2]
-    return name in taken.split(", ")
+    return [*steps, *(step for step in found.steps if name in step.took and step not in steps)]
 
 
 def _source_of(node: Node, made: dict[str, Step]) -> str:
@@ -74,19 +72,18 @@ def _source_of(node: Node, made: dict[str, Step]) -> str:
     return name
 
 
-def _checked(graph: Graph, node: Node, found: Examination, written: Sequence[Node]) -> NodeCheck:
-    version = graph.opset_of(node)
-    row = (node.name, node.op_type, node.domain, version)
+def _checked(
+    graph: Graph, node: Node, found: Examination, done: Step | None, written: Sequence[Node]
+) -> NodeCheck:
+    row = (node.name, node.op_type, node.domain, graph.opset_of(node))
     for lines in (found.unmapped, found.refused):
         if node.name in lines:
             reason, _, near = lines[node.name].partition(" (nearest: ")
             nearest = tuple(near.rstrip(")").split(", ")) if near else ()
             return NodeCheck(*row, UNMAPPED, reason.partition(": ")[2] or reason, nearest)
-    fused = next((step for step in found.steps if step.made and _mentions(step.rule, node.name)), None)
-    if fused is not None:
-        return NodeCheck(*row, DEVICE, fused.rule.partition(", with")[0])
-    step = next((one for one in found.steps if one.node == node.name and not one.refused), None)
-    how = "" if step is None else f"{step.rule}: {', '.join(op for _, op in step.made) or 'its operand'}"
+    if done is not None and node.name in done.took:
+        return NodeCheck(*row, DEVICE, f"{done.rule}: {', '.join(op for _, op in done.made)}")
+    how = "" if done is None else f"{done.rule}: {', '.join(op for _, op in done.made) or 'its operand'}"
     wheres = [_where(one) for one in written] or [(DEVICE, "")]
     unknown = next((one for one, (where, _) in zip(written, wheres, strict=False) if where == UNMAPPED), None)
     if unknown is not None:
