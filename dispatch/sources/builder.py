@@ -15,7 +15,9 @@ from onedispatch.dispatch.sources.formats import FORMATS, permutation
 from onedispatch.dispatch.sources.node import Known, Operand, SourceNode
 from onedispatch.dispatch.sources.targets import Target, as_attribute
 from onedispatch.transactions.base.errors import RuleError
+from onedispatch.transactions.base.text import counted, span
 
+_MANY = 1 << 16  # what schemas call variadic has no bound
 Given = Any
 """An operand as callbacks give it: the name of a tensor, None, a number, a list, or an array."""
 
@@ -74,6 +76,9 @@ class Builder:
         inputs = [self._operand(op, one, kind) for one in operands]
         while inputs and not inputs[-1]:
             inputs.pop()
+        if schema is not None:
+            _check_count(target, "operand", len(inputs), schema.min_input, schema.max_input)
+            _check_count(target, "output", outputs, schema.min_output, schema.max_output)
         said = self._taken_over(target, {*attributes}) | {
             name: self._attribute(target, name, value)
             for name, value in attributes.items()
@@ -169,6 +174,11 @@ class Builder:
 
     def _unique(self, what: str) -> str:
         return self.writer.unique(f"{self.name}/{what.rpartition('::')[2]}")
+
+
+def _check_count(target: Target, what: str, given: int | None, least: int, most: int) -> None:
+    if given is not None and not least <= given <= most:
+        raise RuleError(str(target), counted(given, what), span(least, min(most, _MANY)))
 
 
 def _array(given: Any) -> bool:
