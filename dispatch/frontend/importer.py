@@ -93,7 +93,7 @@ def _whole(proto: ModelProto, where: str) -> ModelProto:
             where,
             "a model without graph, operator set or IR version",
             "an ONNX model",
-            "check that the file is complete",
+            "check that the file is complete; a GraphDef of TensorFlow is read with frontend='tensorflow'",
         )
     return proto
 

@@ -14,7 +14,7 @@ from onedispatch.dispatch.compiler.passes import Pass
 from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph
-from onedispatch.transactions.base.errors import InputError, OneDispatchError, statement_of
+from onedispatch.transactions.base.errors import InputError, ModelError, OneDispatchError, statement_of
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted
 
@@ -68,6 +68,9 @@ def dump_folder(folder: Path) -> Path:
 
 def _export(graph: Graph, path: Path) -> None:
     try:
+        foreign = next((node for node in graph.nodes if not node.proto), None)
+        if foreign is not None:
+            raise ModelError(f"node {foreign.name}", foreign.op_type, "operators of ONNX")
         model = sub_model(graph, graph.nodes, graph.inputs, graph.outputs, graph.constants)
         data = model.SerializeToString()
     except (OneDispatchError, ValueError, TypeError) as error:  # types that ONNX has no tensors of, 2 GiB
