@@ -39,7 +39,6 @@ from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.errors import KernelError
 
 _F32 = DTYPES["f32"]
-IN_BODY = "in a body of "  # begins what is said of operators there
 _LARGEST = 1 << 24  # up to here f32 holds every whole number
 
 
@@ -441,7 +440,7 @@ def missing_operators(graph: Graph) -> list[tuple[str, str, str]]:
         for node in graph.nodes
         if node.domain not in _onnx_domains() and registry.mapping_for(node.domain, node.op_type) is None
     ]
-    inner = ((f"{IN_BODY}{node.name}", *one) for node in graph.nodes for one in node.inner)
+    inner = ((f"in a body of {node.name}", *one) for node in graph.nodes for one in node.inner)
     foreign += [row for row in inner if row[1] not in _onnx_domains() and is_unmapped(*row[1:])]
     return [row for row in foreign if not runtime_has(row[2], row[1]) and implementation(*row[1:]) is None]
 

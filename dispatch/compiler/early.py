@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from onedispatch.dispatch.compiler.custom import IN_BODY, is_unmapped, missing_operators
+from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.compiler.refusals import refused_model
 from onedispatch.dispatch.compiler.rewrite import anchored
@@ -79,8 +79,6 @@ def _refused(graph: Graph, node: str) -> str:
 def _missing_line(node: str, domain: str, op_type: str) -> str:
     """A node with what is mapped instead."""
     close, line = nearest_to(domain, op_type), f"{node}: {domain}.{op_type}"
-    if node.startswith(IN_BODY) and Rules().any_for("onnx", domain, op_type):
-        return f"{line}, which a rule maps in graphs, not in bodies of nodes"
     return f"{line} (nearest: {', '.join(close)})" if close else line
 
 

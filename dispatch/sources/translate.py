@@ -19,7 +19,7 @@ from onnx import helper
 from onedispatch.dispatch.frontend.exporter import node_proto, rewired, type_proto
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Step, Value, sort_nodes, type_name_of
 from onedispatch.dispatch.frontend.importer import read_node, value_of
-from onedispatch.dispatch.sources import writing
+from onedispatch.dispatch.sources import bodies, writing
 from onedispatch.dispatch.sources.builder import Builder, Call
 from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.fusions import FUSED, Group, enabled, grouped
@@ -109,7 +109,9 @@ def _chosen(framework: Framework, fusions: Sequence[str]) -> list[Fusion]:
 
 
 def _applies(graph: Graph, rules: Rules, fusions: Sequence[Fusion]) -> bool:
-    if any(rules.any_for("onnx", node.domain, node.op_type) for node in graph.nodes):
+    operators = ((node.domain, node.op_type) for node in graph.nodes)
+    inner = (one for node in graph.nodes for one in node.inner)
+    if any(rules.any_for("onnx", *one) for one in (*operators, *inner)):
         return True
     there = {node.op_type for node in graph.nodes}
     return any(one.op_type in there for fusion in fusions for root in fusion.roots for one in root)
@@ -141,6 +143,7 @@ class _Translation:
         self.values = {value.name: value for value in graph.inputs}
         self._taken = {*graph.constants, *graph.order, *(node.name for node in graph.nodes)}
         self._taken.update(name for node in graph.nodes for name in (*node.reads, *node.writes))
+        self._captured = {name for node in graph.nodes for name in node.captured}
         self.opsets = dict(graph.opsets)
         self.opset = self.opsets.setdefault("", 21)
 
@@ -192,12 +195,31 @@ class _Translation:
         if node.domain == FUSED:
             self._fused(node, groups[node.name])
             return
+        if self.framework is ONNX and any(self.rules.any_for("onnx", *one) for one in node.inner):
+            node = self._with_bodies(node)
         if node.domain == self.framework.domain or self.framework is ONNX:
             for name in node.writes:
                 known = self.graph.values.get(name)
                 if known is not None and known.dtype is not None:
                     self._wanted[name] = known.dtype
         self._node(replace(node, inputs=tuple(inputs)), ())
+
+    def _with_bodies(self, node: Node) -> Node:
+        """The node with its bodies translated; new names in them are unlike all names around them."""
+        proto, found = node_proto(node), []
+        outer = [self.value(name) for name in node.captured]
+        for body in bodies.bodies_of(proto):
+            graph = bodies.opened(body, outer, self.opsets, self.graph.ir_version)
+            inner = _Translation(graph, ONNX, self.rules)
+            inner._taken |= self._taken
+            inner.run(())
+            found.append(bodies.closed(inner.result(), body))
+            self._taken |= inner._taken
+            self.opsets |= {domain: v for domain, v in inner.opsets.items() if domain not in self.opsets}
+            self.steps += inner.steps
+            self.unmentioned += inner.unmentioned
+        read = read_node(bodies.with_bodies(proto, found), self.opsets, self.graph.ir_version)
+        return replace(read, name=node.name) if isinstance(read, Node) else node
 
     def _node(self, node: Node, trail: tuple[tuple[str, str], ...]) -> None:
         key = (node.domain, node.op_type)
@@ -339,6 +361,9 @@ class _Translation:
             cast = self._cast(result, self._wanted.get(output))
             if cast is None and result in made and result not in names:
                 names[result] = output
+            elif cast is None and output in self._captured:  # a body reads it by this name
+                source = names.get(result, result)
+                calls = [*calls, Call(writing.IDENTITY, (source,), (output,), {})]
             elif cast is None:
                 self._same[output] = names.get(result, result)
             else:

@@ -15,9 +15,9 @@ from onedispatch.dispatch.sources.rule import Rule
 from onedispatch.dispatch.sources.targets import Target, fixed_type, is_list
 from onedispatch.dispatch.sources.targets import written as attribute
 
-__all__ = ["CAST", "attribute", "one_to_one", "target_of"]
+__all__ = ["CAST", "IDENTITY", "attribute", "one_to_one", "target_of"]
 
-CAST = Target("", "Cast")
+CAST, IDENTITY = Target("", "Cast"), Target("", "Identity")
 
 
 def target_of(node: Node) -> Target:

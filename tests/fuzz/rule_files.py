@@ -27,7 +27,11 @@ FACTS = (
 X, Y = ["x"], ["y"]
 SEEDS: Mapping[str, tuple[list[str], list[str], list[Any]]] = {
     "rename": (X, Y, [["op", {"op_type": "A", "to": "LeakyRelu"}], ["rename", {"slope": "alpha"}]]),
-    "top": (["x", "k"], ["y", "z"], [["op", {"op_type": "A", "to": "TopK"}], ["auto", {}], ["default", {"axis": -1}]]),
+    "top": (
+        ["x", "k"],
+        ["y", "z"],
+        [["op", {"op_type": "A", "to": "TopK"}], ["auto", {}], ["default", {"axis": -1}]],
+    ),
     "sum": (
         ["x", "", "k"],
         Y,
@@ -37,7 +41,11 @@ SEEDS: Mapping[str, tuple[list[str], list[str], list[Any]]] = {
             ["drop_input", {"index": 2}],
         ],
     ),
-    "conv": (["x", "w"], Y, [["op", {"op_type": "A", "to": "Conv"}], ["format", {"port": 1, "origin": "HWCN"}]]),
+    "conv": (
+        ["x", "w"],
+        Y,
+        [["op", {"op_type": "A", "to": "Conv"}], ["format", {"port": 1, "origin": "HWCN"}]],
+    ),
     "concat": (
         ["x", "x"],
         Y,

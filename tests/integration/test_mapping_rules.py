@@ -194,6 +194,64 @@ def test_a_result_may_be_an_input_or_a_constant() -> None:
     np.testing.assert_array_equal(z, 2 * X)
 
 
+def test_a_body_reads_what_a_rule_says_is_another_value() -> None:
+    acme().expand("Same")(lambda g, n: n.inputs[0])
+    branches = [
+        helper.make_graph(
+            [node(op, ["y"], [f"{op}_out"], "")],
+            op,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", FLOAT, None)],
+        )
+        for op in ("Neg", "Abs")
+    ]
+    nodes = [
+        node("Same", ["x"], ["y"]),
+        node("ReduceSum", ["x"], ["s"], "", keepdims=0),
+        node("Greater", ["s", "zero"], ["c"], ""),
+        node("If", ["c"], ["z"], "", then_branch=branches[0], else_branch=branches[1]),
+    ]
+    session = od.InferenceSession(model(nodes, {"z": FLOAT}, zero=np.float32(1e9)))
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], np.abs(X))
+
+
+def test_rules_map_nodes_in_bodies() -> None:
+    acme().op("Leaky", to="LeakyRelu").rename(slope="alpha")
+
+    @acme().expand("Twice")
+    def twice(g: Any, n: Any) -> Any:
+        return g.Add(g.Relu(n.inputs[0]), g.Neg(n.inputs[0]))
+
+    body = helper.make_graph(
+        [
+            node("Identity", ["more"], ["still"], ""),
+            node("Leaky", ["state"], ["a"], slope=0.5),
+            node("Twice", ["a"], ["b"]),
+            node("Add", ["b", "x"], ["next"], ""),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []),
+            helper.make_tensor_value_info("more", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", FLOAT, [2, 3, 4]),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", FLOAT, [2, 3, 4]),
+        ],
+    )
+    loop = node("Loop", ["n", "", "x"], ["y"], "", body=body)
+    found = model([node("Twice", ["x"], ["b"]), loop], {"y": FLOAT, "b": FLOAT}, n=np.int64(3))
+    y, b = od.InferenceSession(found).run(None, {"x": X})
+    wanted = X
+    for _ in range(3):
+        leaky = np.where(wanted > 0, wanted, wanted / 2)
+        wanted = np.maximum(leaky, 0) - leaky + X
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
+    np.testing.assert_allclose(b, np.maximum(X, 0) - X, rtol=1e-6)
+    assert {step["node"] for step in explained(found, "Twice_b")} == {"Twice_b"}
+
+
 def test_rules_may_rewrite_operators_of_onnx_with_these_themselves() -> None:
     @od.frontend("onnx").expand("Relu")
     def relu(g: Any, n: Any) -> Any:
