@@ -3,8 +3,9 @@
 
     onedispatch run ssd.pb --plugin box_decode.py --fusion DecodeBbox --random
 
-The fusion finds the nodes and writes ``acme::DecodeBbox``; the kernel computes it on the array's cores, a box a
-member. It is not general: other graphs may mean something else by these nodes, so it is switched on by name.
+The fusion finds the nodes and writes ``acme::DecodeBbox``; the kernel computes it on the array's cores, a
+box a member. It is not general: other graphs may mean something else by these nodes, so it is switched on
+by name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import onedispatch as od
     "acme::decode_bbox",
     inputs="code anchor",
     outputs="box",
-    scalars={name: "f32" for name in ("y_scale", "x_scale", "h_scale", "w_scale")},
+    scalars=dict.fromkeys(("y_scale", "x_scale", "h_scale", "w_scale"), "f32"),
 )
 class DecodeBbox:
     """Corners (ymin, xmin, ymax, xmax) of codes (ty, tx, th, tw) relative to anchors; all are [boxes, 4]."""
