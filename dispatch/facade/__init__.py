@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
     from onedispatch.dispatch.runtime.session import InferenceSession
     from onedispatch.dispatch.sources.api import frontend, fusion
+    from onedispatch.dispatch.sources.facts import Refused
     from onedispatch.dispatch.sources.translate import RuleWarning
     from onedispatch.operators.declarations.kernel import Scalar
     from onedispatch.operators.plugin.instance import Interval
@@ -79,6 +80,7 @@ __all__ = [
     "OpReport",
     "OperatorError",
     "Out",
+    "Refused",
     "ResourceError",
     "RuleError",
     "RuleWarning",
@@ -118,6 +120,7 @@ _LAZY = {
     "RunReport": ("runtime.report", "RunReport"),
     "backend": ("runtime.backend", ""),
     "compile": ("driver.compile_model", "compile_model"),
+    "Refused": ("sources.facts", "Refused"),
     "RuleWarning": ("sources.translate", "RuleWarning"),
     "devices": ("runtime.devices", "devices"),
     "frontend": ("sources.api", "frontend"),
