@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from onnx.defs import OpSchema
 
-from onedispatch.dispatch.frontend.graph import Array, Value
+from onedispatch.dispatch.frontend.graph import Array, Value, type_name_of
 from onedispatch.dispatch.sources.formats import FORMATS, permutation
 from onedispatch.dispatch.sources.node import Known, Operand, SourceNode
 from onedispatch.dispatch.sources.targets import Target, as_attribute
@@ -48,8 +49,8 @@ class Builder:
 
     Methods with the name of one of ONNX's operators write such a node: operands by position, attributes by
     keyword, ``outputs=n`` where the number is not the operator's least. They return the result, or a tuple of
-    results. Numbers, lists and arrays among the operands become constants, a number in the type of the first
-    operand that has one; None is an operand that is left out.
+    results. Numbers, lists and arrays among the operands become constants, a number in the type of an operand
+    that has to have the same one; None is an operand that is left out.
 
     Args:
         inherited: the node whose attributes every written node takes that has one of this name and is not
@@ -72,8 +73,7 @@ class Builder:
         """
         target = self._target(op)
         schema = target.schema(self.opset)
-        kind = next((one.dtype for one in operands if isinstance(one, Operand) and one.dtype), None)
-        inputs = [self._operand(op, one, kind) for one in operands]
+        inputs = [self._operand(op, one, _kind(schema, operands, i)) for i, one in enumerate(operands)]
         while inputs and not inputs[-1]:
             inputs.pop()
         if schema is not None:
@@ -160,9 +160,9 @@ class Builder:
             raise RuleError(f"{target}: attribute {name!r}", str(error)) from error
 
     def _operand(self, op: str, given: Given, kind: np.dtype[Any] | None) -> str:
-        if given is None or given == "":
+        if given is None:
             return ""
-        if isinstance(given, str):
+        if isinstance(given, str):  # "" is an operand that is left out
             return str(given)
         if isinstance(given, bool | int | float | np.generic):
             return self.constant(given, None if isinstance(given, np.generic) else kind)
@@ -179,6 +179,24 @@ class Builder:
 def _check_count(target: Target, what: str, given: int | None, least: int, most: int) -> None:
     if given is not None and not least <= given <= most:
         raise RuleError(str(target), counted(given, what), span(least, min(most, _MANY)))
+
+
+def _kind(schema: OpSchema | None, operands: Sequence[Given], index: int) -> np.dtype[Any] | None:
+    """Returns the type of a number as operand ``index``: of the operands that ONNX gives the same type.
+
+    Where there are none, the type of the first operand if numbers of that type may be there (an exponent),
+    else None: of ``g.Where(condition, x, 0)`` the 0 has the type of x, of ``g.Gather(x, 0)`` it is an index.
+    """
+    if not isinstance(operands[index], bool | int | float):
+        return None
+    typed = {i: one.dtype for i, one in enumerate(operands) if isinstance(one, Operand) and one.dtype}
+    if schema is None or not schema.inputs:
+        return next(iter(typed.values()), None)
+    formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(len(operands))]
+    same = [dtype for i, dtype in typed.items() if formals[i].type_str == formals[index].type_str]
+    others = [one for one in typed.values() if one.kind != "b" and type_name_of(one) in formals[index].types]
+    number = np.dtype(np.float32) if isinstance(operands[index], float) else None
+    return next(iter([*same, *others]), number)
 
 
 def _array(given: Any) -> bool:

@@ -18,7 +18,10 @@ from onedispatch.dispatch.sources.targets import Target
 
 
 class Refused(Exception):
-    """A rule does not take a node, for a reason that is the model's and not the rule's."""
+    """A rule does not take a node, for a reason that is the model's and not the rule's.
+
+    Callbacks raise it: ``raise od.Refused("a filter that is computed")``.
+    """
 
 
 @dataclass
