@@ -368,7 +368,9 @@ class _Translation:
                 self._same[output] = names.get(result, result)
             else:
                 calls = [*calls, Call(writing.CAST, (result,), (output,), {"to": cast})]
-        main = next((call for call in reversed(calls) if set(call.outputs) & names.keys()), None)
+        # The node's name goes to what computes, not to a Transpose or Cast behind it.
+        computing = [call for call in calls if call.layout is None and call.target != writing.CAST]
+        main = next(reversed([*calls, *computing]), None)
         rows = []
         for call in calls:
             own = node.name if call is main else self.unique(f"{node.name}/{call.target.op_type}")
