@@ -27,6 +27,13 @@ _TWICE = {
     **_CENTRED,
     "Q": "Pow(Sub(x, (again := ReduceMean(x))), 2) | Pow(Sub(x, m), 2)",
 }
+# As Keras writes it: x times the scale over the deviation, and the mean times the same taken from the bias.
+_SCALED = {
+    "Q": "Pow(Sub(x, m), 2) | Mul((d := Sub(x, m)), d)",
+    "R": "Sqrt(Add((v := ReduceMean(Q)), const(eps)))",
+    "G": "Mul(Reciprocal(R) | Div(1, R), scale)",
+    "M": "(m := ReduceMean(x))",
+}
 _LAYER = (trailing("m", "v", "again"), kept("m", "v", "again"), positive("eps"))
 _AFFINE = (row_shaped("scale", "m"), row_shaped("bias", "m"))
 _EPS = {"epsilon": scalar("eps"), "axis": first_axis("m")}
@@ -53,6 +60,16 @@ NORMS = (
             {**_EPS, **_OWN},
         )
         for name, parts in (("", _CENTRED), ("_centred_twice", _TWICE))
+    ),
+    Rule(
+        "layer_norm_scaled",
+        "ReduceMean",
+        ("Add(Mul(x, G), Sub(bias, Mul(M, G)))",),
+        f"LayerNormalization(x, scale, bias, {_BODY})",
+        17,
+        _SCALED,
+        (*_LAYER, *_AFFINE),
+        {**_EPS, **_OWN},
     ),
     Rule(
         "layer_norm_without_bias",
