@@ -151,6 +151,19 @@ def check_schedules(phase: str, device: Device, units: Sequence[Unit]) -> None:
             if schedule.device != device:
                 raise fault(phase, field, f"one for {schedule.device.name}", f"{device.name} alone")
             check_solution(schedule)
+        _check_read(phase, field, unit)
+
+
+def _check_read(phase: str, field: str, unit: Unit) -> None:
+    """Every input is read by a nest: one bound to a wrong number would give wrong results in silence."""
+    assert unit.operator is not None
+    operator, nests = unit.operator, unit.operator._nests
+    read = {getattr(operand, "tensor", None) for nest in nests for operand in nest.inputs}
+    wanted = [i for i, one in enumerate(operator.inputs) if not one.is_const and 0 not in one.shape]
+    unread = [operator.inputs[i].name for i in wanted if i not in read]
+    if nests and unread:
+        given = f"inputs {unread} of {operator.name} ({type(operator).__name__}) that no nest reads"
+        raise fault(phase, field, given, "an operand for every input of an operator")
 
 
 def check_arguments(phase: str, units: Sequence[Unit]) -> None:

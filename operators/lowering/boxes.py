@@ -9,7 +9,7 @@ inside one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -76,6 +76,9 @@ def emit_boxes(
     Raises ``Unsupported`` where a box has more dimensions than a few nests can walk.
     """
     boxes = [box for box in boxes if prod(box.shape)]
+    used = sorted({box.tensor for box in boxes})  # an input that is cropped as a whole is none
+    inputs = [inputs[index] for index in used]
+    boxes = [replace(box, tensor=used.index(box.tensor)) for box in boxes]
     unit = carried(output)[0].per_word
     read = all(_one_inside(box, inputs[box.tensor], unit) for box in boxes)
     if read and all(_whole_words(box, output, unit) for box in boxes):

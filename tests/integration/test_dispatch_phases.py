@@ -18,6 +18,8 @@ from onedispatch.dispatch.compiler import phases
 from onedispatch.dispatch.compiler.fold import fold_constants, specialise
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.operators.kernels.elementwise import Eltwise
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.transactions import find_device
@@ -187,3 +189,28 @@ def test_schedules_of_others_are_told(phase: str) -> None:
     changed = operator.replaced(schedules=[unfit], _nests=operator._nests)
     with pytest.raises(od.SolutionError, match="tile of m: given 0"):
         replace(value, units=with_unit("op", operator=changed)(value.units)).verify()
+
+
+class SubtractsItself(Eltwise):
+    """An operator whose second operand is bound to the number of the first."""
+
+    def nests(self) -> list[Nest]:
+        (nest,) = super().nests()
+        return [replace(nest, inputs=tuple(replace(one, tensor=0) for one in nest.inputs))]
+
+
+def test_an_input_that_no_nest_reads_is_refused() -> None:
+    @od.maps("Apart", domain="acme", like=0)
+    def apart(node: Any, lowering: Any) -> None:
+        lowering.emit(SubtractsItself(node.name, "sub", node.inputs, node.outputs[0], lowering.device))
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16]) for name in "abd"]
+    node = helper.make_node("Apart", ["a", "b"], ["d"], "apart", domain="acme")
+    graph = helper.make_graph([node], "net", ends[:2], ends[2:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    given = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    try:
+        with pytest.raises(od.InternalError, match=r"inputs \['b'\] of apart \(SubtractsItself\)"):
+            od.compile(given)
+    finally:
+        od.plugins.reset()
