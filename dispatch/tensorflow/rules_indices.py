@@ -97,9 +97,17 @@ def _cut_known(g: Builder, n: SourceNode, spec: _Spec, strides: list[int]) -> An
         else:
             low, high = first if first is not None else begin[i], last if last is not None else end[i]
             row = (low, high, axis, strides[i])
+            if _before_all(n.inputs[0], axis, low, strides[i]):
+                row = (0, 0, axis, 1)
         if (row[0], row[1], row[3]) != (0, END, 1):
             rows.append(row)
     return g.Slice(n.inputs[0], *map(list, zip(*rows, strict=True))) if rows else n.inputs[0]
+
+
+def _before_all(x: Operand, axis: int, begin: int, stride: int) -> bool:
+    """Whether a slice backwards begins before the first element: ONNX would begin at that."""
+    length = None if x.shape is None else x.shape[axis]
+    return stride < 0 and isinstance(length, int) and begin < -length
 
 
 def _bounds(n: SourceNode, entry: int, stride: int) -> tuple[int | None, int | None]:
