@@ -77,6 +77,8 @@ def strided_slice(g: Builder, n: SourceNode) -> Any:
     """A Slice of all dimensions that are cut; then indices lose theirs, and new ones come."""
     _, begin, end, _ = n.inputs
     strides = numbers(n, 3, "strides")
+    for mask in ("begin", "end"):  # of entries that are no slice they say nothing
+        n.attr(f"{mask}_mask", 0)
     spec = _Spec.of(n, len(strides))
     known = begin.constant is not None and end.constant is not None
     made = _cut_known(g, n, spec, strides) if known else _cut(g, n, spec, strides)

@@ -13,7 +13,7 @@ from tests.tables import examples
 from tests.tensorflow.rule_case import Case, Fed, case, fed
 from tests.tensorflow.test_rules import check
 
-SETTINGS = settings(max_examples=examples(40), deadline=None)
+SETTINGS = settings(max_examples=examples(300), deadline=None)
 SIDES = st.integers(1, 8)
 SEEDS = st.integers(0, 2**32 - 1)
 
