@@ -17,7 +17,8 @@ def smallest_cut(edges: Iterable[tuple[frozenset[V], bool, bool]]) -> set[V]:
 
     An edge is its vertices, whether the first side itself takes part in it, and whether the second does. The
     number of edges with vertices on both sides is the least possible: each edge becomes two nodes with an arc
-    of capacity 1 between, and the greatest flow is found along shortest paths (Edmonds and Karp).
+    of capacity 1 between, and the greatest flow is found along shortest paths (Edmonds and Karp). Of several
+    smallest cuts the one with most vertices on the first side is taken.
     """
     arcs: dict[Hashable, dict[Hashable, int]] = {}
 
@@ -37,7 +38,8 @@ def smallest_cut(edges: Iterable[tuple[frozenset[V], bool, bool]]) -> set[V]:
         for start, end in pairwise(path):  # every path crosses an arc of capacity 1
             arcs[start][end] -= 1
             arcs[end][start] += 1
-    return {one[1] for one in _reached(arcs) if isinstance(one, tuple) and one[0] == "vertex"}
+    behind = _reaching(arcs)
+    return {one[1] for one in arcs if isinstance(one, tuple) and one[0] == "vertex" and one not in behind}
 
 
 def _path(arcs: dict[Hashable, dict[Hashable, int]]) -> list[Hashable] | None:
@@ -48,6 +50,19 @@ def _path(arcs: dict[Hashable, dict[Hashable, int]]) -> list[Hashable] | None:
     while path[-1] != "first":
         path.append(before[path[-1]])
     return path[::-1]
+
+
+def _reaching(arcs: dict[Hashable, dict[Hashable, int]]) -> set[Hashable]:
+    """Whatever flow could still leave for the second side."""
+    found: set[Hashable] = {"second"}
+    waiting: deque[Hashable] = deque(found)
+    while waiting:
+        end = waiting.popleft()
+        for start in arcs.get(end, ()):  # each arc has one back
+            if arcs[start][end] > 0 and start not in found:
+                found.add(start)
+                waiting.append(start)
+    return found
 
 
 def _reached(arcs: dict[Hashable, dict[Hashable, int]]) -> dict[Hashable, Hashable]:
