@@ -10,7 +10,6 @@ import numpy as np
 
 from onedispatch.dispatch.sources.api import frontend
 from onedispatch.dispatch.sources.builder import Builder
-from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.node import Operand, SourceNode
 from onedispatch.dispatch.tensorflow.rule_helpers import (
     END,
@@ -154,12 +153,12 @@ def roll(g: Builder, n: SourceNode) -> Any:
     made = n.inputs[0]
     for by, axis in zip(numbers(n, 1, "the shift"), numbers(n, 2, "axes"), strict=True):
         length = size(g, n.inputs[0], axis)
-        if not isinstance(length, int):
-            raise Refused(f"dimension {axis} of unknown size")
-        by = by % length if length else 0
-        if by:
-            parts = [g.Slice(made, [-by], [END], [axis]), g.Slice(made, [0], [-by], [axis])]
-            made = g.Concat(*parts, axis=axis)
+        if isinstance(length, int):
+            first = [length - by % max(length, 1)]
+        else:
+            first = g.Sub(length, g.Mod(g.constant([by], np.int64), length))
+        parts = [g.Slice(made, first, [END], [axis]), g.Slice(made, [0], first, [axis])]
+        made = g.Concat(*parts, axis=axis)
     return made
 
 

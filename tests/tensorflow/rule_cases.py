@@ -141,6 +141,7 @@ def _shapes() -> list[Case]:
         case("Fill", Fed(np.array([2, 3], np.int32)), np.int32(7), note="computed"),
         case("Range", 1, Fed(np.array(9, np.int32)), 3),
         case("Range", np.float32(0), np.float32(2), Fed(np.array(0.5, np.float32)), note="floats"),
+        case("Range", *(np.float16(i) for i in (0, 2, 0.5)), note="short"),
         case("LinSpace", Fed(np.array(1, np.float32)), np.float32(3), 5),
         case("OneHot", Fed(np.array([0, 3, -1, 7], np.int32)), 4, np.float32(2), np.float32(-1)),
         case(
@@ -254,6 +255,7 @@ def _movement() -> list[Case]:
         ),
         case("Roll", x, [1, -2], [0, 2]),
         case("Roll", x, 4, 1, note="scalar"),
+        case("Roll", fed(5, 2, free=True), [-12], [0], note="free"),
         case("SpaceToDepth", image, block_size=2),
         case("SpaceToDepth", fed(2, 8, 4, 6), block_size=2, data_format="NCHW", note="first"),
         case("DepthToSpace", image, block_size=2),
