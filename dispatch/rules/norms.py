@@ -27,6 +27,13 @@ _TWICE = {
     **_CENTRED,
     "Q": "Pow(Sub(x, (again := ReduceMean(x))), 2) | Pow(Sub(x, m), 2)",
 }
+# As TensorFlow writes it, for batches too: x times a scale, and what is left of the bias.
+_MOMENTS = {
+    "D": _CENTRED["D"],
+    "Q": "Mul(D, d) | Pow(D, 2)",
+    "R": _CENTRED["R"],
+    "INVERSE": "Reciprocal(R) | Div(1, R)",
+}
 _LAYER = (trailing("m", "v", "again"), kept("m", "v", "again"), positive("eps"))
 _AFFINE = (row_shaped("scale", "m"), row_shaped("bias", "m"))
 _EPS = {"epsilon": scalar("eps"), "axis": first_axis("m")}
@@ -53,6 +60,16 @@ NORMS = (
             {**_EPS, **_OWN},
         )
         for name, parts in (("", _CENTRED), ("_centred_twice", _TWICE))
+    ),
+    Rule(
+        "layer_norm_of_moments",
+        "ReduceMean",
+        ("Add(Mul(x, (s := Mul(INVERSE, scale))), Sub(bias, Mul(m, s)))",),
+        f"LayerNormalization(x, scale, bias, {_BODY})",
+        17,
+        _MOMENTS,
+        (*_LAYER[:1], kept("m", "v"), positive("eps"), *_AFFINE),
+        {**_EPS, **_OWN},
     ),
     Rule(
         "layer_norm_without_bias",

@@ -36,6 +36,13 @@ def test_a_network_is_one_dispatch(name: str) -> None:
         _check(session, graphdef, outputs, {key: np.concatenate([x, -x, x + 1]) for key, x in feed.items()})
 
 
+def test_layer_normalisation_is_one_operator() -> None:
+    graphdef, outputs, feed = NETWORKS["transformer"]()
+    session = od.InferenceSession(graphdef, outputs=outputs, device="npu2")
+    session.run(None, feed)
+    assert [one.op_type for one in session.last_run.ops].count("normalise") == 2
+
+
 def _check(session: Any, graphdef: Any, outputs: list[str], feed: dict[str, Array]) -> None:
     made = session.run(None, feed)
     assert session.last_run.dispatches == 1
