@@ -215,15 +215,35 @@ def max_pool_with_argmax(g: Builder, n: SourceNode) -> Any:
 @tf.expand("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", inherit=False)
 def fused_batch_norm(g: Builder, n: SourceNode) -> Any:
     """By the mean and variance that are given, which are also what the node says of the batch."""
-    if n.attr("is_training"):
-        raise Refused("is_training: means of the batch; freeze the graph for inference")
     n.attr("exponential_avg_factor", None)
     origin = n.attr("data_format")
     x, scale, offset, mean, variance = n.inputs
     image = g.relayout(x, origin, current(n))
+    if n.attr("is_training"):
+        return _by_own_moments(g, n, image)
     y = g.BatchNormalization(image, scale, offset, mean, variance, epsilon=n.attr("epsilon"))
     none = [g.constant([], scale.dtype)] if n.op_type == "FusedBatchNormV3" else []
     return g.relayout(y, current(n), origin), mean, variance, mean, variance, *none
+
+
+def _by_own_moments(g: Builder, n: SourceNode, image: Operand) -> Any:
+    """In training, by the moments of the batch: with one image in it an InstanceNormalization.
+
+    Keras normalises layers so, with a channel for each row that it normalises. What nobody reads of the
+    moments is dropped later.
+    """
+    if image.shape is None or image.shape[0] != 1 or n.attr("exponential_avg_factor") != 1:
+        raise Refused("is_training: by the means of the batch; freeze the graph for inference")
+    y = g.InstanceNormalization(image, n.inputs[1], n.inputs[2], epsilon=n.attr("epsilon"))
+    axes = [axis for axis in range(len(image.shape)) if axis != 1]
+    mean = g.ReduceMean(image, axes)
+    difference = g.Sub(image, mean)
+    variance = g.Squeeze(g.ReduceMean(g.Mul(difference, difference), axes), axes)
+    count = g.Cast(g.Div(g.Size(image), g.Shape(image, start=1, end=2)), to=np.dtype(np.float32))
+    unbiased = g.Mul(variance, g.Div(count, g.Max(g.Sub(count, 1), 1)))
+    mean = g.Squeeze(mean, axes)
+    none = [g.constant([], np.float32)] if n.op_type == "FusedBatchNormV3" else []
+    return g.relayout(y, current(n), n.attr("data_format")), mean, unbiased, mean, variance, *none
 
 
 @tf.expand("BatchNormWithGlobalNormalization", inherit=False)

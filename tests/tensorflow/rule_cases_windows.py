@@ -77,6 +77,8 @@ def _norms() -> list[Case]:
     names = "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3".split()
     cases = [case(name, X, *norm, is_training=False, epsilon=0.01) for name in names]
     cases.append(case(names[-1], X_FIRST, *norm, is_training=False, **FIRST, note="first"))
+    for name in names:
+        cases.append(case(name, fed(1, 5, 6, 4), *norm, is_training=True, note="one image"))
     for scaled in (True, False):
         more: dict[str, Any] = {
             "variance_epsilon": 0.01,

@@ -109,6 +109,24 @@ def test_a_rank_is_known_of_what_is_reshaped_to_the_batch() -> None:
     check(b.graphdef(), [y], {"x": data(3, 5, 8)}, fallback="error")
 
 
+def test_layers_that_keras_normalises_as_a_batch_in_training() -> None:
+    """Rows are the channels of one image; ones and zeros are scale and offset."""
+    b = GraphBuilder()
+    x = b.placeholder("x", "float32", [None, 5, 8])
+    shape, bounds = b.op("Shape", x), [np.array([i], np.int32) for i in (0, 1, 2)]
+    parts = [
+        b.op("StridedSlice", shape, bounds[i], bounds[i + 1], bounds[1], shrink_axis_mask=1) for i in (0, 1)
+    ]
+    rows, one = b.op("Mul", *parts), b.const("one", np.int32(1))
+    image = b.op("Reshape", x, b.op("Pack", [one, rows, b.const("width", np.int32(8)), one]))
+    dims = b.op("Pack", [rows])
+    ones, zeros = (b.op("Fill", dims, np.float32(value)) for value in (1, 0))
+    none = np.zeros(0, np.float32)
+    y = b.op("FusedBatchNormV3", image, ones, zeros, none, none, data_format="NCHW", epsilon=1e-3)[0]
+    y = b.op("Mul", b.op("Reshape", y, shape), data(8), name="y")
+    check(b.graphdef(), [y], {"x": data(3, 5, 8)}, fallback="error")
+
+
 def test_orders_and_axes_may_be_computed_of_the_rank() -> None:
     """Transpose and Sum without arguments are written so by TensorFlow."""
     b = GraphBuilder()
