@@ -95,6 +95,10 @@ class SourceNode:
             )
         return found
 
+    def ignore(self, *names: str) -> None:
+        """Says of attributes that they mean nothing, in strict mode too."""
+        self.mentioned.update(names)
+
     def has(self, name: str) -> bool:
         """Whether the node has the attribute, given or by default."""
         self.mentioned.add(name)

@@ -77,8 +77,7 @@ def strided_slice(g: Builder, n: SourceNode) -> Any:
     """A Slice of all dimensions that are cut; then indices lose theirs, and new ones come."""
     _, begin, end, _ = n.inputs
     strides = numbers(n, 3, "strides")
-    for mask in ("begin", "end"):  # of entries that are no slice they say nothing
-        n.attr(f"{mask}_mask", 0)
+    n.ignore("begin_mask", "end_mask")  # of entries that are no slice
     spec = _Spec.of(n, len(strides))
     known = begin.constant is not None and end.constant is not None
     made = _cut_known(g, n, spec, strides) if known else _cut(g, n, spec, strides)
@@ -174,7 +173,7 @@ def gather(g: Builder, n: SourceNode) -> Any:
 @tf.expand("ScatterNd", inherit=False)
 def scatter_nd(g: Builder, n: SourceNode) -> Any:
     """Updates of one place add up."""
-    n.attr("bad_indices_policy", None)
+    n.ignore("bad_indices_policy")
     indices, updates, shape = n.inputs
     zeros = g.ConstantOfShape(int64(g, shape), value=np.zeros(1, updates.dtype))
     return g.ScatterND(zeros, int64(g, indices), updates, reduction="add")
@@ -187,7 +186,7 @@ for name, reduction in (("Add", "add"), ("Max", "max"), ("Min", "min")):
 
 @tf.expand("TensorScatterSub", inherit=False)
 def tensor_scatter_sub(g: Builder, n: SourceNode) -> Any:
-    n.attr("bad_indices_policy", None)
+    n.ignore("bad_indices_policy")
     x, indices, updates = n.inputs
     return g.ScatterND(x, int64(g, indices), g.Neg(updates), reduction="add")
 

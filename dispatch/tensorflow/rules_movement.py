@@ -10,6 +10,7 @@ import numpy as np
 
 from onedispatch.dispatch.sources.api import frontend
 from onedispatch.dispatch.sources.builder import Builder
+from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.node import Operand, SourceNode
 from onedispatch.dispatch.tensorflow.rule_helpers import (
     END,
@@ -43,7 +44,7 @@ def concat(g: Builder, n: SourceNode) -> Any:
 @tf.expand("Pack", inherit=False)
 def pack(g: Builder, n: SourceNode) -> Any:
     """Tensors side by side along a new axis."""
-    n.attr("N")
+    n.ignore("N")
     axis = n.attr("axis")
     return g.Concat(*(g.Unsqueeze(one, [axis]) for one in n.inputs), axis=axis)
 
@@ -82,6 +83,16 @@ def _split(g: Builder, x: Operand, sizes: Operand | None, axis: int, count: int)
     else:
         made = g.Split(x, sizes, axis=axis, outputs=count)
     return tuple(made)
+
+
+@tf.expand("DynamicPartition", inherit=False)
+def partition(g: Builder, n: SourceNode) -> Any:
+    """Rows by the number of their part."""
+    data, parts = n.inputs
+    if parts.rank != 1:
+        raise Refused(f"parts of rank {parts.rank}")
+    numbered = range(n.attr("num_partitions"))
+    return tuple(g.Compress(data, g.Equal(parts, number), axis=0) for number in numbered)
 
 
 # -- padding -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ tf.op("Size").ignore("out_type")
 
 @tf.expand("ShapeN", inherit=False)
 def shapes(g: Builder, n: SourceNode) -> Any:
-    n.attr("N")
+    n.ignore("N")
     return tuple(g.Shape(one) for one in n.inputs)
 
 

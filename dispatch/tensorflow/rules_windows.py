@@ -104,7 +104,7 @@ def _depthwise_filter(g: Builder, filters: Operand) -> tuple[Operand, int]:
 
 @tf.expand("Conv2DBackpropInput", "Conv3DBackpropInputV2", inherit=False)
 def conv_transpose(g: Builder, n: SourceNode) -> Any:
-    n.attr("use_cudnn_on_gpu", None)
+    n.ignore("use_cudnn_on_gpu")
     filters, letters = n.inputs[1], "HWCN" if current(n) == "NCHW" else "DHWCN"
     given = n.inputs[2].shape
     channels = None if given is None else given[1 if channels_first(n) else -1]
@@ -215,7 +215,7 @@ def max_pool_with_argmax(g: Builder, n: SourceNode) -> Any:
 @tf.expand("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", inherit=False)
 def fused_batch_norm(g: Builder, n: SourceNode) -> Any:
     """By the mean and variance that are given, which are also what the node says of the batch."""
-    n.attr("exponential_avg_factor", None)
+    n.ignore("exponential_avg_factor")  # of training
     origin = n.attr("data_format")
     x, scale, offset, mean, variance = n.inputs
     image = g.relayout(x, origin, current(n))

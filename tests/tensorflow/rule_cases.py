@@ -87,6 +87,7 @@ def _several() -> list[Case]:
 
 
 def _products() -> list[Case]:
+    sorted_ = np.array([0, 0, 1, 3, 3], np.int32)
     cases = [
         case("MatMul", fed(3, 4, free=True), data(4, 5)),
         case("MatMul", fed(4, 3), fed(5, 4), transpose_a=True, transpose_b=True, note="both"),
@@ -102,7 +103,8 @@ def _products() -> list[Case]:
         case("TopKV2", fed(2, 3, 7), 1, index_type=np.int64, note="int64"),
         case("Cumsum", fed(3, 5), 1),
         case("Cumsum", fed(3, 5), 0, exclusive=True, reverse=True, note="exclusive"),
-        case("SegmentSum", fed(5, 3), np.array([0, 0, 1, 3, 3], np.int32)),
+        *(case(f"Segment{name}", fed(5, 3), sorted_) for name in "Max Mean Min Prod Sum".split()),
+        case("SegmentMax", whole(5), Fed(sorted_), note="computed"),
         case("UnsortedSegmentSum", fed(5, 3), np.array([2, 0, -1, 3, 2], np.int32), 5),
     ]
     for name in "Max Mean Min Prod Sum EuclideanNorm".split():
@@ -237,6 +239,7 @@ def _movement() -> list[Case]:
         case("Pack", [fed(free=False)], note="scalar"),
         case("Unpack", x, num=3, axis=1),
         case("Unpack", x, num=4, axis=-1, note="last"),
+        case("DynamicPartition", x, Fed(np.array([1, 0], np.int32)), num_partitions=2),
         case("Split", 2, x, num_split=2),
         case("Split", 2, x, num_split=1, note="one"),
         case("SplitV", x, [1, -1], 2, num_split=2),

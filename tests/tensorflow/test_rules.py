@@ -56,8 +56,8 @@ def test_a_rule_computes_what_tensorflow_does(one: Case) -> None:
 
 def _on_the_host(one: Case) -> bool:
     """Whether shapes follow from data, which the device does not do."""
-    by_data = ("Where", "Unique", "NonMaxSuppression")
-    computed = ("Sum", "Slice", "StridedSlice", "Pad", "Conv2DBackpropInput")
+    by_data = ("Where", "DynamicPartition", "Unique", "NonMaxSuppression")
+    computed = ("Sum", "SegmentMax", "Slice", "StridedSlice", "Pad", "Conv2DBackpropInput")
     return one.op.startswith(by_data) or (one.op in computed and "computed" in one.note)
 
 
