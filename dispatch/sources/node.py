@@ -22,9 +22,11 @@ class Known(Protocol):
 
     def constant(self, name: str) -> Array | None: ...
 
+    def elements(self, name: str) -> Array | None: ...
+
 
 class Operand(str):
-    """The name of a tensor; of what is known of it ``dtype``, ``shape``, ``rank``, and its ``constant``."""
+    """The name of a tensor, and what is known: ``dtype``, ``shape``, ``rank``, ``constant``, ``elements``."""
 
     __slots__ = ("_known",)
     _known: Known
@@ -49,8 +51,16 @@ class Operand(str):
 
     @property
     def constant(self) -> Array | None:
-        """The values of a constant, None of other tensors."""
+        """The values of a constant, and of what is computed from known sizes; None of other tensors."""
         return self._known.constant(str(self))
+
+    @property
+    def elements(self) -> Array | None:
+        """Whole numbers of which some are known, in an array of objects: None is an unknown one.
+
+        Of ``[Shape(x)[0], 7, 64]``, with x of any batch: ``[None, 7, 64]``. None of other tensors.
+        """
+        return self._known.elements(str(self))
 
 
 class SourceNode:
@@ -84,6 +94,10 @@ class SourceNode:
                 did_you_mean(name, self.attributes) or f"give a default: attr({name!r}, value)",
             )
         return found
+
+    def ignore(self, *names: str) -> None:
+        """Says of attributes that they mean nothing, in strict mode too."""
+        self.mentioned.update(names)
 
     def has(self, name: str) -> bool:
         """Whether the node has the attribute, given or by default."""

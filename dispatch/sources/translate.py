@@ -21,6 +21,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Step, Value,
 from onedispatch.dispatch.frontend.importer import read_node, value_of
 from onedispatch.dispatch.sources import bodies, writing
 from onedispatch.dispatch.sources.builder import Builder, Call
+from onedispatch.dispatch.sources.elements import LIMIT, Elements, elements_of, shape_from
 from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.fusions import FUSED, Group, enabled, grouped
 from onedispatch.dispatch.sources.node import SourceNode
@@ -131,6 +132,7 @@ class _Translation:
     layouts: dict[str, tuple[str, str]] = field(default_factory=dict)
     _same: dict[str, str] = field(default_factory=dict)  # a result that is another value -> that value
     _taken: set[str] = field(default_factory=set)
+    _elements: dict[str, Elements] = field(default_factory=dict)  # of what is computed from shapes
     _wanted: dict[str, np.dtype[Any]] = field(default_factory=dict)  # types that the source says
     unmapped: dict[str, str] = field(default_factory=dict)  # node -> a line about it
     refused: dict[str, str] = field(default_factory=dict)
@@ -165,7 +167,19 @@ class _Translation:
         return self.values.get(name) or self.graph.value(name)
 
     def constant(self, name: str) -> Array | None:
-        return self.constants.get(self.resolved(name))
+        """The values of a constant, and of what is computed from sizes that are all known."""
+        name = self.resolved(name)
+        found, dtype = self._elements.get(name), self.value(name).dtype
+        if found is None or dtype is None or None in found.ravel().tolist():
+            return self.constants.get(name)
+        return found.astype(dtype)
+
+    def elements(self, name: str) -> Elements | None:
+        name = self.resolved(name)
+        array = self.constants.get(name)
+        if array is None:
+            return self._elements.get(name)
+        return array.astype(object) if array.dtype.kind in "iub" and array.size <= LIMIT else None
 
     def write(self, call: Call) -> None:
         self._calls.append(replace(call, inputs=tuple(self.resolved(one) for one in call.inputs)))
@@ -426,13 +440,29 @@ class _Translation:
         except (TypeError, ValueError, OverflowError):
             return  # told when the node is written
         self._inferred(schema, proto)
+        self._follow_sizes(proto)
 
     def _infer_node(self, node: Node) -> None:
-        if all(self.values.get(name, Value(name)).is_concrete for name in node.writes) or not node.proto:
+        if not node.proto:
             return
         proto = onnx.NodeProto.FromString(node.proto)
-        schema = writing.target_of(node).schema(self.opsets.get(node.domain, 1))
-        self._inferred(schema, proto)
+        if not all(self.values.get(name, Value(name)).is_concrete for name in node.writes):
+            schema = writing.target_of(node).schema(self.opsets.get(node.domain, 1))
+            self._inferred(schema, proto)
+        self._follow_sizes(proto)
+
+    def _follow_sizes(self, proto: onnx.NodeProto) -> None:
+        """Notes what is known of numbers that a node computes from shapes, and of a shape that these are."""
+        if not proto.output or not proto.input:
+            return
+        made = self.values.get(proto.output[0], Value(proto.output[0]))
+        given = [self.elements(name) if name else None for name in proto.input]
+        found = elements_of(proto, given, [self.value(name).shape for name in proto.input])
+        if found is not None and made.dtype is not None and made.dtype.kind in "iu":
+            self._elements[made.name] = found
+        shape = shape_from(proto, given, self.value(proto.input[0]).shape)
+        if shape is not None and not made.is_concrete:
+            self.values[made.name] = replace(made, shape=tuple(shape))
 
     def _inferred(self, schema: Any, proto: onnx.NodeProto) -> None:
         """Notes types and shapes of a node's results, as far as ONNX's inference knows them."""
@@ -448,7 +478,7 @@ class _Translation:
                 return
             if name:
                 types[name] = type_proto(value.type, value.shape)
-                array = self.constants.get(name)
+                array = self.constant(name)
                 if array is not None and array.dtype.kind in "iuf" and array.size <= _SMALL:
                     data[name] = onnx.numpy_helper.from_array(array, name)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]

@@ -92,29 +92,47 @@ def current(n: SourceNode) -> str:
     return "NCDHW" if len(n.attr("data_format", "NHWC")) == 5 else "NCHW"
 
 
-def spatial(n: SourceNode, given: Sequence[int]) -> list[int]:
+def spatial(n: SourceNode, given: Sequence[int], others: int = 1) -> list[int]:
     """Returns those of one number per dimension that are about the spatial ones.
 
-    Raises ``Refused`` if the others say that something is done over batch or channels.
+    ``others`` is what those of batch and channels are where nothing is done over these. Raises ``Refused``
+    if something is.
     """
     first = channels_first(n)
-    others = [given[0], given[1] if first else given[-1]]
-    if any(one != 1 for one in others):
+    if {given[0], given[1 if first else -1]} != {others}:
         raise Refused(f"{list(given)} in the format {n.attr('data_format', 'NHWC')}: over batch or channels")
     return list(given[2:] if first else given[1:-1])
 
 
-def auto_pad(n: SourceNode) -> str | None:
-    """Returns ONNX's name for the padding; None if the node lists it."""
-    return {"SAME": "SAME_UPPER", "VALID": "VALID"}.get(n.attr("padding"))
-
-
-def pads(n: SourceNode) -> list[int] | None:
+def listed_pads(n: SourceNode) -> list[int] | None:
     """Returns the padding that the node lists: what is before each spatial dimension, then what is behind."""
     listed = list(n.attr("explicit_paddings", []))
     if n.attr("padding") != "EXPLICIT":
         return None
-    # Padding of batch and channels has to be 0, where sizes have to be 1.
-    before = spatial(n, [listed[0] + 1, *listed[2:-2:2], listed[-2] + 1])
-    behind = spatial(n, [listed[1] + 1, *listed[3:-2:2], listed[-1] + 1])
-    return [*before, *behind]
+    return [*spatial(n, listed[::2], others=0), *spatial(n, listed[1::2], others=0)]
+
+
+def same_pads(full: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Returns the padding of SAME, the odd element behind, of windows that reach ``full``."""
+    total = [max(reach - size, 0) for reach, size in zip(full, sizes, strict=True)]
+    return [*(one // 2 for one in total), *(one - one // 2 for one in total)]
+
+
+def padding(n: SourceNode, window: Sequence[int] | None, strides: Sequence[int]) -> dict[str, Any]:
+    """Returns the attributes of ONNX for the padding of the image, input 0.
+
+    ``window`` is what a window covers. SAME is computed where sizes are known: the device takes no auto_pad
+    whose windows leave elements out.
+    """
+    listed, shape = listed_pads(n), n.inputs[0].shape
+    if listed is not None:
+        return {"pads": listed}
+    if n.attr("padding") == "VALID":
+        return {"auto_pad": "VALID"}
+    sizes = None if shape is None else shape[2:] if channels_first(n) else shape[1:-1]
+    known = [one for one in sizes or () if isinstance(one, int)]
+    if window is None or len(known) != len(window):
+        # A window of one element needs no padding, whatever the sizes are.
+        return {"auto_pad": "VALID" if window is not None and set(window) == {1} else "SAME_UPPER"}
+    steps = zip(known, window, strides, strict=True)
+    return {"pads": same_pads([(-(-size // s) - 1) * s + k for size, k, s in steps], known)}

@@ -43,8 +43,7 @@ tf = frontend("tensorflow")
     inherit=False,
 )
 def identity(g: Builder, n: SourceNode) -> Any:
-    for name in ("message", "first_n", "summarize", "shape"):
-        n.attr(name, None)  # they say nothing of the data
+    n.ignore("message", "first_n", "summarize", "shape")
     return n.inputs[0]
 
 
@@ -55,5 +54,5 @@ def identity_of_several(g: Builder, n: SourceNode) -> Any:
 
 @tf.expand("Assert", "NoOp", inherit=False)
 def nothing(g: Builder, n: SourceNode) -> Any:
-    n.attr("summarize", None)
+    n.ignore("summarize")
     return ()

@@ -64,7 +64,7 @@ def _is_float(x: Operand) -> bool:
 
 @tf.expand("AddN", "AccumulateNV2", inherit=False)
 def addn(g: Builder, n: SourceNode) -> Any:
-    n.attr("N"), n.attr("shape", None)
+    n.ignore("N", "shape")
     return reduce(g.Add, n.inputs)
 
 
@@ -125,7 +125,7 @@ def is_finite(g: Builder, n: SourceNode) -> Any:
 
 @tf.expand("NotEqual", inherit=False)
 def not_equal(g: Builder, n: SourceNode) -> Any:
-    n.attr("incompatible_shape_error", None)
+    n.ignore("incompatible_shape_error")
     return g.Not(g.Equal(*n.inputs))
 
 

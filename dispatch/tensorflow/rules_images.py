@@ -55,7 +55,7 @@ def _resized(g: Builder, n: SourceNode, image: Operand, **how: Any) -> Any:
 def crop_and_resize(g: Builder, n: SourceNode) -> Any:
     """Places of each box by linear steps; then elements around them, by index."""
     image, boxes, of, _ = n.inputs
-    x = floats(g, image)
+    x = image if image.dtype == np.float32 else g.Cast(image, to=np.dtype(np.float32))
     wanted = numbers(n, 3, "the size of crops")
     limits = [g.Cast(g.Sub(g.Shape(x, start=i, end=i + 1), 1), to=np.dtype(np.float32)) for i in (1, 2)]
     low, high = g.Slice(boxes, [0], [2], [1]), g.Slice(boxes, [2], [4], [1])

@@ -77,6 +77,7 @@ def strided_slice(g: Builder, n: SourceNode) -> Any:
     """A Slice of all dimensions that are cut; then indices lose theirs, and new ones come."""
     _, begin, end, _ = n.inputs
     strides = numbers(n, 3, "strides")
+    n.ignore("begin_mask", "end_mask")  # of entries that are no slice
     spec = _Spec.of(n, len(strides))
     known = begin.constant is not None and end.constant is not None
     made = _cut_known(g, n, spec, strides) if known else _cut(g, n, spec, strides)
@@ -97,9 +98,17 @@ def _cut_known(g: Builder, n: SourceNode, spec: _Spec, strides: list[int]) -> An
         else:
             low, high = first if first is not None else begin[i], last if last is not None else end[i]
             row = (low, high, axis, strides[i])
+            if _before_all(n.inputs[0], axis, low, strides[i]):
+                row = (0, 0, axis, 1)
         if (row[0], row[1], row[3]) != (0, END, 1):
             rows.append(row)
     return g.Slice(n.inputs[0], *map(list, zip(*rows, strict=True))) if rows else n.inputs[0]
+
+
+def _before_all(x: Operand, axis: int, begin: int, stride: int) -> bool:
+    """Whether a slice backwards begins before the first element: ONNX would begin at that."""
+    length = None if x.shape is None else x.shape[axis]
+    return stride < 0 and isinstance(length, int) and begin < -length
 
 
 def _bounds(n: SourceNode, entry: int, stride: int) -> tuple[int | None, int | None]:
@@ -164,7 +173,7 @@ def gather(g: Builder, n: SourceNode) -> Any:
 @tf.expand("ScatterNd", inherit=False)
 def scatter_nd(g: Builder, n: SourceNode) -> Any:
     """Updates of one place add up."""
-    n.attr("bad_indices_policy", None)
+    n.ignore("bad_indices_policy")
     indices, updates, shape = n.inputs
     zeros = g.ConstantOfShape(int64(g, shape), value=np.zeros(1, updates.dtype))
     return g.ScatterND(zeros, int64(g, indices), updates, reduction="add")
@@ -177,7 +186,7 @@ for name, reduction in (("Add", "add"), ("Max", "max"), ("Min", "min")):
 
 @tf.expand("TensorScatterSub", inherit=False)
 def tensor_scatter_sub(g: Builder, n: SourceNode) -> Any:
-    n.attr("bad_indices_policy", None)
+    n.ignore("bad_indices_policy")
     x, indices, updates = n.inputs
     return g.ScatterND(x, int64(g, indices), g.Neg(updates), reduction="add")
 

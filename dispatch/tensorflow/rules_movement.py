@@ -44,7 +44,7 @@ def concat(g: Builder, n: SourceNode) -> Any:
 @tf.expand("Pack", inherit=False)
 def pack(g: Builder, n: SourceNode) -> Any:
     """Tensors side by side along a new axis."""
-    n.attr("N")
+    n.ignore("N")
     axis = n.attr("axis")
     return g.Concat(*(g.Unsqueeze(one, [axis]) for one in n.inputs), axis=axis)
 
@@ -83,6 +83,16 @@ def _split(g: Builder, x: Operand, sizes: Operand | None, axis: int, count: int)
     else:
         made = g.Split(x, sizes, axis=axis, outputs=count)
     return tuple(made)
+
+
+@tf.expand("DynamicPartition", inherit=False)
+def partition(g: Builder, n: SourceNode) -> Any:
+    """Rows by the number of their part."""
+    data, parts = n.inputs
+    if parts.rank != 1:
+        raise Refused(f"parts of rank {parts.rank}")
+    numbered = range(n.attr("num_partitions"))
+    return tuple(g.Compress(data, g.Equal(parts, number), axis=0) for number in numbered)
 
 
 # -- padding -------------------------------------------------------------------------------------
@@ -154,12 +164,12 @@ def roll(g: Builder, n: SourceNode) -> Any:
     made = n.inputs[0]
     for by, axis in zip(numbers(n, 1, "the shift"), numbers(n, 2, "axes"), strict=True):
         length = size(g, n.inputs[0], axis)
-        if not isinstance(length, int):
-            raise Refused(f"dimension {axis} of unknown size")
-        by = by % length if length else 0
-        if by:
-            parts = [g.Slice(made, [-by], [END], [axis]), g.Slice(made, [0], [-by], [axis])]
-            made = g.Concat(*parts, axis=axis)
+        if isinstance(length, int):
+            first = [length - by % max(length, 1)]
+        else:
+            first = g.Sub(length, g.Mod(g.constant([by], np.int64), length))
+        parts = [g.Slice(made, first, [END], [axis]), g.Slice(made, [0], first, [axis])]
+        made = g.Concat(*parts, axis=axis)
     return made
 
 

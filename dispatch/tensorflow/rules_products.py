@@ -10,7 +10,7 @@ import numpy as np
 from onedispatch.dispatch.sources.api import frontend
 from onedispatch.dispatch.sources.builder import Builder
 from onedispatch.dispatch.sources.node import Operand, SourceNode
-from onedispatch.dispatch.tensorflow.rule_helpers import int64, rank, vector
+from onedispatch.dispatch.tensorflow.rule_helpers import END, int64, rank, vector
 
 tf = frontend("tensorflow")
 
@@ -18,7 +18,7 @@ tf = frontend("tensorflow")
 @tf.expand("MatMul", inherit=False)
 def matmul(g: Builder, n: SourceNode) -> Any:
     """Of two dimensions each; Gemm takes them transposed."""
-    n.attr("grad_a", None), n.attr("grad_b", None)
+    n.ignore("grad_a", "grad_b")
     across = [n.attr("transpose_a"), n.attr("transpose_b")]
     if not any(across):
         return g.MatMul(*n.inputs)
@@ -28,7 +28,7 @@ def matmul(g: Builder, n: SourceNode) -> Any:
 @tf.expand("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", inherit=False)
 def batch_matmul(g: Builder, n: SourceNode) -> Any:
     """The numbers are real, so that the adjoint is the transpose."""
-    n.attr("grad_x", None), n.attr("grad_y", None)
+    n.ignore("grad_x", "grad_y")
     x, y = (
         _transposed(g, one) if n.attr(adjoint) else one
         for one, adjoint in zip(n.inputs, ("adj_x", "adj_y"), strict=True)
@@ -93,12 +93,31 @@ tf.op("Cumsum", to="CumSum").auto()
 # -- segments ------------------------------------------------------------------------------------
 
 
-@tf.expand("SegmentSum", inherit=False)
-def segment_sum(g: Builder, n: SourceNode) -> Any:
-    """Segments are sorted, so that the last one has the greatest number."""
+_REDUCTIONS = {"Max": "max", "Mean": "add", "Min": "min", "Prod": "mul", "Sum": "add"}
+
+
+@tf.expand(*(f"Segment{name}" for name in _REDUCTIONS), inherit=False)
+def segments(g: Builder, n: SourceNode) -> Any:
+    """Segments are sorted, so that the last one has the greatest number; those without rows are 0, Prod 1."""
     data, ids = n.inputs
-    last = g.Slice(int64(g, ids), [-1], [np.iinfo(np.int64).max])
-    return _summed(g, data, ids, g.Add(last, 1))
+    name = n.op_type.removeprefix("Segment")
+    last = g.Slice(int64(g, ids), [-1], [END])
+    made = _scattered(g, data, ids, g.Add(last, 1), _REDUCTIONS[name], _neutral(name, data.dtype))
+    if name in ("Sum", "Prod"):
+        return made
+    ones = g.Expand(g.constant(1, data.dtype), g.Shape(ids))
+    rows = _scattered(g, ones, ids, g.Add(last, 1), "add", 0)
+    rows = g.Unsqueeze(rows, list(range(1, rank(data, "data")))) if rank(data, "data") > 1 else rows
+    return g.Div(made, g.Max(rows, 1)) if name == "Mean" else g.Where(g.Greater(rows, 0), made, 0)
+
+
+def _neutral(name: str, dtype: np.dtype[Any] | None) -> Any:
+    """What changes no result of a reduction."""
+    if name not in ("Max", "Min"):
+        return int(name == "Prod")
+    if dtype is not None and dtype.kind in "iu":
+        return np.iinfo(dtype).min if name == "Max" else np.iinfo(dtype).max
+    return -np.inf if name == "Max" else np.inf
 
 
 @tf.expand("UnsortedSegmentSum", inherit=False)
@@ -108,11 +127,13 @@ def unsorted_segment_sum(g: Builder, n: SourceNode) -> Any:
     total = g.Reshape(int64(g, count), [1])
     ids = int64(g, ids)
     ids = g.Where(g.Less(ids, 0), total, ids)
-    return g.Slice(_summed(g, data, ids, g.Add(total, 1)), [0], total, [0])
+    return g.Slice(_scattered(g, data, ids, g.Add(total, 1), "add", 0), [0], total, [0])
 
 
-def _summed(g: Builder, data: Operand, ids: Operand, count: Operand) -> Any:
-    """Adds each row to the row of its number."""
+def _scattered(
+    g: Builder, data: Operand, ids: Operand, count: Operand, reduction: str, neutral: float
+) -> Any:
+    """Reduces each row with the row of its number."""
     row = g.Shape(data, start=rank(ids, "numbers of segments"))
-    zeros = g.ConstantOfShape(vector(g, [count, row]), value=np.zeros(1, data.dtype))
-    return g.ScatterND(zeros, g.Unsqueeze(int64(g, ids), [-1]), data, reduction="add")
+    start = g.ConstantOfShape(vector(g, [count, row]), value=np.array([neutral], data.dtype))
+    return g.ScatterND(start, g.Unsqueeze(int64(g, ids), [-1]), data, reduction=reduction)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from onedispatch.dispatch.sources.api import frontend
@@ -23,7 +24,7 @@ tf.op("Size").ignore("out_type")
 
 @tf.expand("ShapeN", inherit=False)
 def shapes(g: Builder, n: SourceNode) -> Any:
-    n.attr("N")
+    n.ignore("N")
     return tuple(g.Shape(one) for one in n.inputs)
 
 
@@ -65,7 +66,13 @@ def broadcast_args(g: Builder, n: SourceNode) -> Any:
 # -- from sizes ------------------------------------------------------------------------------------
 
 tf.op("Fill", to="Expand").reorder([1, 0])
-tf.op("Range")
+
+
+@tf.expand("Range", inherit=False)
+def range_(g: Builder, n: SourceNode) -> Any:
+    """ONNX's takes no short floats; the result is cast to them."""
+    short = n.inputs[0].dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+    return g.Range(*(g.Cast(one, to=np.dtype(np.float32)) if short else one for one in n.inputs))
 
 
 @tf.expand("ZerosLike", "OnesLike", inherit=False)

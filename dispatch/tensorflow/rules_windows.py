@@ -17,13 +17,14 @@ from onedispatch.dispatch.sources.builder import Builder
 from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.node import Operand, SourceNode
 from onedispatch.dispatch.tensorflow.rule_helpers import (
-    auto_pad,
     channels_first,
     current,
     int64,
+    listed_pads,
     numbers,
-    pads,
+    padding,
     rank,
+    same_pads,
     spatial,
 )
 
@@ -49,9 +50,32 @@ def _groups(n: SourceNode) -> int | None:
     return channels // filters[-2]
 
 
+def _reach(n: SourceNode) -> list[int] | None:
+    """What a window covers of each spatial dimension; None if the sizes of the filter are unknown."""
+    if n.has("ksize"):
+        return spatial(n, n.attr("ksize"))
+    sizes = (n.inputs[1].shape or ())[:-2]
+    known = [one for one in sizes if isinstance(one, int)]
+    if not known or len(known) != len(sizes):
+        return None
+    return [(size - 1) * d + 1 for size, d in zip(known, _dilations(n), strict=True)]
+
+
+def _padding(n: SourceNode) -> dict[str, Any]:
+    return padding(n, _reach(n), _strides(n))
+
+
+def _pads(n: SourceNode) -> list[int] | None:
+    return _padding(n).get("pads")
+
+
+def _auto_pad(n: SourceNode) -> str | None:
+    return _padding(n).get("auto_pad")
+
+
 for name, filters in (("Conv2D", "HWCN"), ("Conv3D", "DHWCN")):
     rule = tf.op(name, to="Conv").format(1, filters).ignore("use_cudnn_on_gpu")
-    rule.compute(strides=_strides, dilations=_dilations, auto_pad=auto_pad, pads=pads, group=_groups)
+    rule.compute(strides=_strides, dilations=_dilations, auto_pad=_auto_pad, pads=_pads, group=_groups)
 
 
 @tf.expand("DepthwiseConv2dNative", inherit=False)
@@ -60,7 +84,7 @@ def depthwise(g: Builder, n: SourceNode) -> Any:
     origin = n.attr("data_format")
     x = g.relayout(n.inputs[0], origin, "NCHW")
     filters, channels = _depthwise_filter(g, n.inputs[1])
-    how = {"strides": _strides(n), "dilations": _dilations(n), "auto_pad": auto_pad(n), "pads": pads(n)}
+    how = {"strides": _strides(n), "dilations": _dilations(n), **_padding(n)}
     return g.relayout(g.Conv(x, filters, group=channels, **how), "NCHW", origin)
 
 
@@ -80,14 +104,14 @@ def _depthwise_filter(g: Builder, filters: Operand) -> tuple[Operand, int]:
 
 @tf.expand("Conv2DBackpropInput", "Conv3DBackpropInputV2", inherit=False)
 def conv_transpose(g: Builder, n: SourceNode) -> Any:
-    n.attr("use_cudnn_on_gpu", None)
+    n.ignore("use_cudnn_on_gpu")
     filters, letters = n.inputs[1], "HWCN" if current(n) == "NCHW" else "DHWCN"
     given = n.inputs[2].shape
     channels = None if given is None else given[1 if channels_first(n) else -1]
     shape = filters.shape or ()
     # Each group has its own channels of the result: more than the filter says only in grouped ones.
-    whole = n.inputs[0].constant
-    made = None if whole is None else int(whole[1 if channels_first(n) else -1])
+    whole = n.inputs[0].elements
+    made = None if whole is None else whole[1 if channels_first(n) else -1]
     groups = made // int(shape[-2] or 1) if made is not None and isinstance(shape[-2], int) else 1
     if groups > 1 and channels is None:
         raise Refused("groups of an unknown number of channels")
@@ -114,28 +138,21 @@ def _enlarged(g: Builder, n: SourceNode, filters: Operand, groups: int) -> Any:
     if wanted is None or given is None or not all(isinstance(one, int) for one in given):
         return g.relayout(_cut(g, n, x, filters, reach, how), current(n), origin)
     full = [(int(o or 0) - 1) * s + k for o, s, k in zip(given, strides, reach, strict=True)]
-    before, behind = _padding(n, full, wanted)
-    rest = [i + low + high - f for i, low, high, f in zip(wanted, before, behind, full, strict=True)]
-    made = g.ConvTranspose(x, filters, pads=[*before, *behind], output_padding=rest, **how)
+    # What the convolution, whose gradient this is, put before and behind its image.
+    pads = listed_pads(n) or same_pads(full, wanted if n.attr("padding") == "SAME" else full)
+    ends = zip(wanted, pads[: len(full)], pads[len(full) :], full, strict=True)
+    rest = [size + low + high - f for size, low, high, f in ends]
+    made = g.ConvTranspose(x, filters, pads=pads, output_padding=rest, **how)
     return g.relayout(made, current(n), origin)
 
 
 def _wanted(n: SourceNode) -> list[int] | None:
     """The spatial sizes of the result: a constant, or what its shape says."""
-    whole: Any = n.inputs[0].constant if n.inputs[0].constant is not None else n.outputs[0].shape
+    whole: Any = n.inputs[0].elements if n.inputs[0].elements is not None else n.outputs[0].shape
     if whole is None:
         return None
     sizes = list(whole[2:] if channels_first(n) else whole[1:-1])
-    return [int(one) for one in sizes] if all(isinstance(one, int | np.integer) for one in sizes) else None
-
-
-def _padding(n: SourceNode, full: Sequence[int], wanted: Sequence[int]) -> tuple[list[int], list[int]]:
-    """What the convolution, whose gradient this is, put before and behind its image."""
-    listed = pads(n)
-    if listed is not None:
-        return listed[: len(full)], listed[len(full) :]
-    total = [max(f - i, 0) if n.attr("padding") == "SAME" else 0 for f, i in zip(full, wanted, strict=True)]
-    return [one // 2 for one in total], [one - one // 2 for one in total]
+    return sizes if all(isinstance(one, int) for one in sizes) else None
 
 
 def _cut(g: Builder, n: SourceNode, x: Operand, filters: Operand, reach: Sequence[int], how: Any) -> Any:
@@ -150,20 +167,17 @@ def _cut(g: Builder, n: SourceNode, x: Operand, filters: Operand, reach: Sequenc
         full = g.Sub(g.Shape(whole, start=2), rest)
         starts = g.Div(g.Max(g.Sub(full, sizes), 0), 2)
     elif n.attr("padding") == "EXPLICIT":
-        starts = g.constant((pads(n) or [])[:count], np.int64)
+        starts = g.constant((listed_pads(n) or [])[:count], np.int64)
     return g.Slice(whole, starts, g.Add(starts, sizes), list(range(2, 2 + count)))
 
 
 # -- pooling -------------------------------------------------------------------------------------
 
-
-def _window(n: SourceNode) -> list[int]:
-    return spatial(n, n.attr("ksize"))
+_POOLS = {"MaxPool": "MaxPool", "MaxPool3D": "MaxPool", "AvgPool": "AveragePool", "AvgPool3D": "AveragePool"}
 
 
-for name, target in (("MaxPool", "MaxPool"), ("MaxPool3D", "MaxPool"), ("AvgPool", "AveragePool")):
-    tf.op(name, to=target).compute(kernel_shape=_window, strides=_strides, auto_pad=auto_pad, pads=pads)
-tf.op("AvgPool3D", to="AveragePool").compute(kernel_shape=_window, strides=_strides, auto_pad=auto_pad)
+for name, target in _POOLS.items():
+    tf.op(name, to=target).compute(kernel_shape=_reach, strides=_strides, auto_pad=_auto_pad, pads=_pads)
 
 
 @tf.expand("MaxPoolV2", inherit=False)
@@ -172,7 +186,7 @@ def max_pool_v2(g: Builder, n: SourceNode) -> Any:
     origin = n.attr("data_format")
     x = g.relayout(n.inputs[0], origin, "NCHW")
     window, strides = (spatial(n, numbers(n, i, what)) for i, what in ((1, "ksize"), (2, "strides")))
-    made = g.MaxPool(x, kernel_shape=window, strides=strides, auto_pad=auto_pad(n))
+    made = g.MaxPool(x, kernel_shape=window, strides=strides, **padding(n, window, strides))
     return g.relayout(made, "NCHW", origin)
 
 
@@ -184,7 +198,7 @@ def max_pool_with_argmax(g: Builder, n: SourceNode) -> Any:
         raise Refused(f"an image of shape {shape}")
     height, width, channels = (int(one or 0) for one in shape[1:])
     x = g.relayout(n.inputs[0], "NHWC", "NCHW")
-    how = {"kernel_shape": _window(n), "strides": _strides(n), "auto_pad": auto_pad(n)}
+    how = {"kernel_shape": _reach(n), "strides": _strides(n), **_padding(n)}
     values, places = g.MaxPool(x, outputs=2, **how)
     plane = height * width
     channel = g.Mod(g.Div(places, plane), channels)
@@ -201,15 +215,35 @@ def max_pool_with_argmax(g: Builder, n: SourceNode) -> Any:
 @tf.expand("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", inherit=False)
 def fused_batch_norm(g: Builder, n: SourceNode) -> Any:
     """By the mean and variance that are given, which are also what the node says of the batch."""
-    if n.attr("is_training"):
-        raise Refused("is_training: means of the batch; freeze the graph for inference")
-    n.attr("exponential_avg_factor", None)
+    n.ignore("exponential_avg_factor")  # of training
     origin = n.attr("data_format")
     x, scale, offset, mean, variance = n.inputs
     image = g.relayout(x, origin, current(n))
+    if n.attr("is_training"):
+        return _by_own_moments(g, n, image)
     y = g.BatchNormalization(image, scale, offset, mean, variance, epsilon=n.attr("epsilon"))
     none = [g.constant([], scale.dtype)] if n.op_type == "FusedBatchNormV3" else []
     return g.relayout(y, current(n), origin), mean, variance, mean, variance, *none
+
+
+def _by_own_moments(g: Builder, n: SourceNode, image: Operand) -> Any:
+    """In training, by the moments of the batch: with one image in it an InstanceNormalization.
+
+    Keras normalises layers so, with a channel for each row that it normalises. What nobody reads of the
+    moments is dropped later.
+    """
+    if image.shape is None or image.shape[0] != 1 or n.attr("exponential_avg_factor") != 1:
+        raise Refused("is_training: by the means of the batch; freeze the graph for inference")
+    y = g.InstanceNormalization(image, n.inputs[1], n.inputs[2], epsilon=n.attr("epsilon"))
+    axes = [axis for axis in range(len(image.shape)) if axis != 1]
+    mean = g.ReduceMean(image, axes)
+    difference = g.Sub(image, mean)
+    variance = g.Squeeze(g.ReduceMean(g.Mul(difference, difference), axes), axes)
+    count = g.Cast(g.Div(g.Size(image), g.Shape(image, start=1, end=2)), to=np.dtype(np.float32))
+    unbiased = g.Mul(variance, g.Div(count, g.Max(g.Sub(count, 1), 1)))
+    mean = g.Squeeze(mean, axes)
+    none = [g.constant([], np.float32)] if n.op_type == "FusedBatchNormV3" else []
+    return g.relayout(y, current(n), n.attr("data_format")), mean, unbiased, mean, variance, *none
 
 
 @tf.expand("BatchNormWithGlobalNormalization", inherit=False)

@@ -12,6 +12,7 @@ import pytest
 import onedispatch as od
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.sources.layouts import arrange
+from onedispatch.dispatch.sources.mincut import smallest_cut
 from onedispatch.dispatch.sources.translate import translate
 from onedispatch.dispatch.tensorflow.framework import TENSORFLOW, load_rules
 from onedispatch.dispatch.tensorflow.reader import read_graphdef
@@ -35,6 +36,13 @@ def test_a_network_is_one_dispatch(name: str) -> None:
         _check(session, graphdef, outputs, {key: np.concatenate([x, -x, x + 1]) for key, x in feed.items()})
 
 
+def test_layer_normalisation_is_one_operator() -> None:
+    graphdef, outputs, feed = NETWORKS["transformer"]()
+    session = od.InferenceSession(graphdef, outputs=outputs, device="npu2")
+    session.run(None, feed)
+    assert [one.op_type for one in session.last_run.ops].count("normalise") == 2
+
+
 def _check(session: Any, graphdef: Any, outputs: list[str], feed: dict[str, Array]) -> None:
     made = session.run(None, feed)
     assert session.last_run.dispatches == 1
@@ -54,3 +62,11 @@ def test_few_transposes_are_left(name: str) -> None:
     graph = translated(name)
     moved = [node.name for node in graph.nodes if node.name in graph.layouts]
     assert len(moved) <= TRANSPOSES[name], moved
+
+
+def test_of_equal_cuts_the_one_is_taken_that_leaves_a_bias_to_its_convolution() -> None:
+    assert smallest_cut([(frozenset("a"), True, False), (frozenset("a"), False, True)]) == {"a"}
+    graph = translated("ssd")
+    last = [node for node in graph.nodes if graph.layouts.get(node.name) == ("NCHW", "NHWC")]
+    makers = {name: node for node in graph.nodes for name in node.writes}
+    assert len(last) == 4 and {makers[node.inputs[0]].op_type for node in last} == {"Add"}
