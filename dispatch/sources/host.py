@@ -114,6 +114,9 @@ class _OfGraph(Known):
     def constant(self, name: str) -> Array | None:
         return self.graph.constants.get(name)
 
+    def elements(self, name: str) -> Array | None:
+        return self.constant(name)
+
 
 def implementation(domain: str, op_type: str) -> HostImplementation | None:
     """Returns the host implementation of an operator, None if there is none."""
