@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.session import InferenceSession
     from onedispatch.dispatch.sources.api import frontend, fusion, host
     from onedispatch.dispatch.sources.facts import Refused
-    from onedispatch.dispatch.sources.translate import RuleWarning
+    from onedispatch.dispatch.sources.reports import RuleWarning
     from onedispatch.operators.declarations.kernel import Scalar
     from onedispatch.operators.plugin.instance import Interval
     from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
@@ -122,7 +122,7 @@ _LAZY = {
     "backend": ("runtime.backend", ""),
     "compile": ("driver.compile_model", "compile_model"),
     "Refused": ("sources.facts", "Refused"),
-    "RuleWarning": ("sources.translate", "RuleWarning"),
+    "RuleWarning": ("sources.reports", "RuleWarning"),
     "devices": ("runtime.devices", "devices"),
     "frontend": ("sources.api", "frontend"),
     "fusion": ("sources.api", "fusion"),

@@ -13,6 +13,8 @@ from functools import cache
 import onnx
 from onnx.defs import OpSchema
 
+NEWEST = 1 << 30  # no operator set is newer
+
 
 def domain_of(name: str) -> str:
     """Returns the name of a domain, "" for both names of ONNX's own."""
@@ -31,6 +33,16 @@ def onnx_schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+@cache
+def onnx_attributes(op_type: str) -> frozenset[str]:
+    """Returns the attributes that an operator of ONNX has in any of its versions."""
+    found, opset = set[str](), NEWEST
+    while opset > 0 and (schema := onnx_schema(op_type, "", opset)) is not None:
+        found.update(schema.attributes)
+        opset = schema.since_version - 1
+    return frozenset(found)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from onedispatch.dispatch.frontend.schemas import onnx_schema
+from onedispatch.dispatch.frontend.schemas import NEWEST, onnx_attributes, onnx_schema
 from onedispatch.dispatch.rules.pattern import (
     AnyOf,
     NodePattern,
@@ -20,8 +20,6 @@ from onedispatch.dispatch.rules.pattern import (
     rule_error,
 )
 from onedispatch.transactions.base.text import counted
-
-_NEWEST = 1 << 30  # no operator set is newer
 
 
 def validated(rules: Sequence[Rule]) -> tuple[Rule, ...]:
@@ -105,7 +103,7 @@ def _check_standard(rule: Rule, template: NodeTemplate) -> None:
 
 
 def _check_attribute(rule: Rule, op_type: str, name: str) -> None:
-    known = _attributes(op_type)
+    known = onnx_attributes(op_type)
     if name not in known:
         raise rule_error(rule.name, f"attribute {name!r} of {op_type}", _listed(known) or "no attributes")
 
@@ -117,18 +115,8 @@ def _listed(names: object) -> str:
 @cache
 def _most_operands(op_type: str) -> int | None:
     """Returns how many inputs an operator of ONNX has at most, None if ONNX has no such operator."""
-    schema = onnx_schema(op_type, "", _NEWEST)
+    schema = onnx_schema(op_type, "", NEWEST)
     return None if schema is None else int(schema.max_input)
-
-
-@cache
-def _attributes(op_type: str) -> frozenset[str]:
-    """Returns the attributes that an operator of ONNX has in any of its versions."""
-    found, opset = set[str](), _NEWEST
-    while opset > 0 and (schema := onnx_schema(op_type, "", opset)) is not None:
-        found.update(schema.attributes)
-        opset = schema.since_version - 1
-    return frozenset(found)
 
 
 def _nodes(pattern: Pattern) -> Iterator[NodePattern]:

@@ -232,7 +232,7 @@ class OpRule:
         return index
 
     def _check_attribute(self, *names: str) -> None:
-        known = self._target.attributes()
+        known = self._target.attributes_ever
         for name in names:
             if known is not None and name not in known:
                 remedy = did_you_mean(str(name), known)
@@ -320,7 +320,7 @@ def _target(rule: Rule, to: Any) -> Target:
     except (ValueError, AttributeError, TypeError) as error:
         accepted = '"TopK" of ONNX, "acme::TopK" of domain acme'
         raise RuleError(rule.name, f"the target {bounded_repr(to)}", accepted, **_at(rule.place)) from error
-    if not target.domain and target.schema() is None:
+    if not target.exists:
         given = f"the target {target}, which ONNX does not have"
         remedy = target.nearest()
         raise RuleError(

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+import onnx
 from onnx.defs import OpSchema
 
 from onedispatch.dispatch.frontend.graph import Array, Value, type_name_of
 from onedispatch.dispatch.sources.formats import FORMATS, permutation
 from onedispatch.dispatch.sources.node import Known, Operand, SourceNode
-from onedispatch.dispatch.sources.targets import Target, as_attribute
+from onedispatch.dispatch.sources.targets import Target, as_attribute, written
 from onedispatch.transactions.base.errors import RuleError
 from onedispatch.transactions.base.text import counted, span
 
@@ -32,6 +33,19 @@ class Call:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(hash=False)
     layout: tuple[str, str] | None = None  # of a Transpose between formats: from which to which
+
+    def version(self, opsets: Mapping[str, int]) -> int:
+        """Returns the version of the target's operator set."""
+        return opsets.get(self.target.domain, 1)
+
+    def node(self, opsets: Mapping[str, int], name: str = "") -> onnx.NodeProto:
+        """Returns the call as a node. Raises ``TypeError`` for attributes that ONNX cannot hold."""
+        domain, schema = self.target.domain, self.target.schema(self.version(opsets))
+        proto = onnx.helper.make_node(
+            self.target.op_type, self.inputs, self.outputs, name=name, domain=domain
+        )
+        proto.attribute.extend(written(schema, *item) for item in self.attributes.items())
+        return proto
 
 
 class Writer(Known, Protocol):
@@ -132,7 +146,7 @@ class Builder:
         except ValueError as error:
             raise RuleError(f"g.op({op!r})", repr(op), '"Add" or "acme::Foo"') from error
         if not target.domain and target.schema(self.opset) is None:
-            given = f"an operator that ONNX's operator set {self.opset} lacks"
+            given = f"an operator that ONNX's operator set {self.opset} lacks, the graph's"
             raise RuleError(f"g.op({op!r})", given, "operators of ONNX", target.nearest())
         return target
 

@@ -13,7 +13,14 @@ import onnx
 from onnx import AttributeProto, TensorProto
 from onnx.defs import OpSchema
 
-from onedispatch.dispatch.frontend.schemas import domain_of, onnx_operators, onnx_schema, runtime_schema
+from onedispatch.dispatch.frontend.schemas import (
+    NEWEST,
+    domain_of,
+    onnx_attributes,
+    onnx_operators,
+    onnx_schema,
+    runtime_schema,
+)
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions.base.text import did_you_mean
@@ -46,6 +53,16 @@ class Target:
         if found is None and self.domain == MICROSOFT:  # the only domain whose schemas take long to load
             return runtime_schema(self.op_type, self.domain, opset)
         return found
+
+    @property
+    def exists(self) -> bool:
+        """Whether ONNX has the operator in any version, or it is of another domain."""
+        return bool(self.domain) or self.schema(NEWEST) is not None
+
+    @property
+    def attributes_ever(self) -> list[str] | None:
+        """The names of its attributes in any version; None if nothing says which it has."""
+        return self.attributes() if self.domain else sorted(onnx_attributes(self.op_type))
 
     def attributes(self, opset: int = OPSET) -> list[str] | None:
         """The names of its attributes; None if nothing says which it has."""
@@ -144,7 +161,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def written(name: str, value: Any) -> AttributeProto:
+def written(schema: OpSchema | None, name: str, value: Any) -> AttributeProto:
     """Returns the attribute of a node. Raises ``TypeError`` or ``ValueError`` for what ONNX cannot hold."""
     if isinstance(value, np.dtype):
         value = int(onnx.helper.np_dtype_to_tensor_dtype(value))
@@ -152,9 +169,17 @@ def written(name: str, value: Any) -> AttributeProto:
         value = onnx.numpy_helper.from_array(value)
     if isinstance(value, bool):
         value = int(value)
+    known = None if schema is None else schema.attributes.get(name)
+    if known is not None and isinstance(value, list) and not value:  # whose kind nothing else says
+        return onnx.helper.make_attribute(name, value, attr_type=_number_of(known.type))
     return onnx.helper.make_attribute(name, value)
 
 
 def formal_names(schema: OpSchema | None) -> Sequence[str]:
     """The names of inputs and outputs in a schema."""
     return () if schema is None else [one.name for one in (*schema.inputs, *schema.outputs)]
+
+
+def _number_of(kind: OpSchema.AttrType) -> int:
+    """ONNX's number of a kind of attribute, by its name: INTS."""
+    return int(AttributeProto.AttributeType.Value(str(kind).rpartition(".")[2]))

@@ -7,34 +7,31 @@ another framework needs a rule; ONNX nodes without one stay.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import helper
 
-from onedispatch.dispatch.frontend.exporter import node_proto, rewired, type_proto
+from onedispatch.dispatch.frontend.exporter import node_proto, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Step, Value, sort_nodes, type_name_of
-from onedispatch.dispatch.frontend.importer import read_node, value_of
+from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.dispatch.sources import bodies, writing
 from onedispatch.dispatch.sources.builder import Builder, Call
-from onedispatch.dispatch.sources.elements import LIMIT, Elements, elements_of, shape_from
 from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.fusions import FUSED, Group, enabled, grouped
 from onedispatch.dispatch.sources.node import SourceNode
 from onedispatch.dispatch.sources.registry import Rules
+from onedispatch.dispatch.sources.reports import refuse_foreign, report_unmentioned
 from onedispatch.dispatch.sources.rule import Fusion, Place, Rule
+from onedispatch.dispatch.sources.tensors import Tensors
 from onedispatch.operators.plugin.watchdog import watched
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import (
     ModelError,
     OneDispatchError,
     RuleError,
-    UnknownOperatorError,
-    UnsupportedModelError,
 )
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.host import kernel_seconds
@@ -42,11 +39,6 @@ from onedispatch.transactions.base.text import counted
 
 Defaults = Callable[[str], Mapping[str, Any] | None]
 """Attributes of an operator with their defaults, None of an operator that is unknown."""
-_SMALL = 1024  # elements of whole numbers up to which a constant takes part in shape inference
-
-
-class RuleWarning(UserWarning):
-    """A node has attributes that its rule says nothing of; in strict mode that is an error."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +70,9 @@ def translate(
         return graph
     work = _Translation(graph, framework, rules)
     work.run(chosen)
-    work.report(strict=strict)
+    where = f"model {graph.name}"
+    refuse_foreign(where, framework.name, work.unmapped.values(), work.refused.values())
+    report_unmentioned(where, work.unmentioned, strict=strict)
     return work.result()
 
 
@@ -126,28 +120,22 @@ class _Translation:
     framework: Framework
     rules: Rules
     nodes: list[Node] = field(default_factory=list)
-    values: dict[str, Value] = field(default_factory=dict)
-    constants: dict[str, Array] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     layouts: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _same: dict[str, str] = field(default_factory=dict)  # a result that is another value -> that value
-    _taken: set[str] = field(default_factory=set)
-    _elements: dict[str, Elements] = field(default_factory=dict)  # of what is computed from shapes
-    _wanted: dict[str, np.dtype[Any]] = field(default_factory=dict)  # types that the source says
     unmapped: dict[str, str] = field(default_factory=dict)  # node -> a line about it
     refused: dict[str, str] = field(default_factory=dict)
     unmentioned: list[str] = field(default_factory=list)
+    _taken: set[str] = field(default_factory=set)
+    _wanted: dict[str, np.dtype[Any]] = field(default_factory=dict)  # types that the source says
     _calls: list[Call] = field(default_factory=list)  # that the rule at work has written
 
     def __post_init__(self) -> None:
         graph = self.graph
-        self.constants = dict(graph.constants)
-        self.values = {value.name: value for value in graph.inputs}
+        self.tensors = Tensors(graph)
+        self.opsets, self.constants = self.tensors.opsets, self.tensors.constants
         self._taken = {*graph.constants, *graph.order, *(node.name for node in graph.nodes)}
         self._taken.update(name for node in graph.nodes for name in (*node.reads, *node.writes))
         self._captured = {name for node in graph.nodes for name in node.captured}
-        self.opsets = dict(graph.opsets)
-        self.opset = self.opsets.setdefault("", 21)
 
     def run(self, fusions: Sequence[Fusion]) -> None:
         """Translates all of the graph."""
@@ -160,30 +148,22 @@ class _Translation:
     # -- what callbacks read and write -----------------------------------------------------------
 
     def value(self, name: str) -> Value:
-        name = self.resolved(name)
-        array = self.constants.get(name)
-        if array is not None:
-            return Value(name, type_name_of(array.dtype), array.shape)
-        return self.values.get(name) or self.graph.value(name)
+        return self.tensors.value(name)
 
     def constant(self, name: str) -> Array | None:
-        """The values of a constant, and of what is computed from sizes that are all known."""
-        name = self.resolved(name)
-        found, dtype = self._elements.get(name), self.value(name).dtype
-        if found is None or dtype is None or None in found.ravel().tolist():
-            return self.constants.get(name)
-        return found.astype(dtype)
+        return self.tensors.constant(name)
 
-    def elements(self, name: str) -> Elements | None:
-        name = self.resolved(name)
-        array = self.constants.get(name)
-        if array is None:
-            return self._elements.get(name)
-        return array.astype(object) if array.dtype.kind in "iub" and array.size <= LIMIT else None
+    def elements(self, name: str) -> Array | None:
+        return self.tensors.elements(name)
 
     def write(self, call: Call) -> None:
-        self._calls.append(replace(call, inputs=tuple(self.resolved(one) for one in call.inputs)))
-        self._infer(self._calls[-1])
+        call = replace(call, inputs=tuple(self.tensors.resolved(one) for one in call.inputs))
+        self._calls.append(call)
+        try:
+            proto = call.node(self.opsets)
+        except (TypeError, ValueError, OverflowError):
+            return  # said when the node is put into the graph
+        self.tensors.infer(call.target.schema(call.version(self.opsets)), proto)
 
     def add_constant(self, name: str, array: Array) -> None:
         self.constants[name] = array
@@ -195,17 +175,11 @@ class _Translation:
         self._taken.add(candidate)
         return candidate
 
-    def resolved(self, name: str) -> str:
-        """Returns the value that a name stands for."""
-        while name in self._same:
-            name = self._same[name]
-        return name
-
     # -- nodes -----------------------------------------------------------------------------------
 
     def _outer(self, node: Node, groups: Mapping[str, Group]) -> None:
         """Translates a node of the source graph, or what a fusion found."""
-        inputs = [self.resolved(name) for name in node.inputs]
+        inputs = [self.tensors.resolved(name) for name in node.inputs]
         if node.domain == FUSED:
             self._fused(node, groups[node.name])
             return
@@ -264,8 +238,13 @@ class _Translation:
             return
         if node.proto and node.inputs != tuple(node_proto(node).input):
             node = rewired(node, node.inputs, node.outputs)
+        self._add(node)
+
+    def _add(self, node: Node) -> None:
         self.nodes.append(node)
-        self._infer_node(node)
+        if node.proto:
+            schema = writing.target_of(node).schema(self.opsets.get(node.domain, 1))
+            self.tensors.infer(schema, node_proto(node))
 
     def _ruled(self, node: Node, rule: Rule, version: int, trail: tuple[tuple[str, str], ...]) -> None:
         foreign = node.domain == self.framework.domain and self.framework is not ONNX
@@ -290,7 +269,7 @@ class _Translation:
     def _results(self, rule: Rule, source: SourceNode, node: Node) -> list[str]:
         """Calls the rule, and returns a name for each result of the node."""
         inherited = source if rule.function is not None and rule.inherit else None
-        builder = Builder(node.name, self, self.opset, inherited)
+        builder = Builder(node.name, self, self.opsets[""], inherited)
         try:
             made = watched(
                 writing.one_to_one if rule.function is None else rule.function,
@@ -313,7 +292,7 @@ class _Translation:
 
     def _fused(self, node: Node, group: Group) -> None:
         fusion, before = group.fusion, len(self._calls)
-        builder = Builder(node.name, self, self.opset)
+        builder = Builder(node.name, self, self.opsets[""])
         try:
             made = watched(
                 fusion.build,  # type: ignore[arg-type]
@@ -347,14 +326,14 @@ class _Translation:
             raise self._failed(place, what, node, given, "one result for each output, in order")
         known = {name for call in self._calls for name in call.outputs}
         for name in several[:count]:
-            there = self.resolved(str(name))
+            there = self.tensors.resolved(str(name))
             if there not in known and there not in self.constants and not self._exists(there):
                 given = f"the result {str(name)!r}, which nothing writes"
                 raise self._failed(place, what, node, given, "results of g, or inputs of the node")
         return [str(name) for name in several]
 
     def _exists(self, name: str) -> bool:
-        return name in self.values or any(name == value.name for value in self.graph.inputs)
+        return name in self.tensors.values or any(name == value.name for value in self.graph.inputs)
 
     def _placed(
         self,
@@ -379,7 +358,7 @@ class _Translation:
                 source = names.get(result, result)
                 calls = [*calls, Call(writing.IDENTITY, (source,), (output,), {})]
             elif cast is None:
-                self._same[output] = names.get(result, result)
+                self.tensors.same[output] = names.get(result, result)
             else:
                 calls = [*calls, Call(writing.CAST, (result,), (output,), {"to": cast})]
         # The node's name goes to what computes, not to a Transpose or Cast behind it.
@@ -403,13 +382,10 @@ class _Translation:
         trail: tuple[tuple[str, str], ...],
     ) -> None:
         self.opsets.setdefault(call.target.domain, 1)
-        inputs = [self.resolved(names.get(one, one)) for one in call.inputs]
+        inputs = [self.tensors.resolved(names.get(one, one)) for one in call.inputs]
         outputs = [names.get(one, one) for one in call.outputs]
         try:
-            proto = helper.make_node(
-                call.target.op_type, inputs, outputs, name=name, domain=call.target.domain
-            )
-            proto.attribute.extend(writing.attribute(*item) for item in call.attributes.items())
+            proto = replace(call, inputs=tuple(inputs), outputs=tuple(outputs)).node(self.opsets, name)
             read = read_node(proto, self.opsets, self.graph.ir_version)
         except (ModelError, TypeError, ValueError, OverflowError) as error:
             text = error.statement() if isinstance(error, ModelError) else error_line(error)
@@ -428,116 +404,18 @@ class _Translation:
             return None
         return int(helper.np_dtype_to_tensor_dtype(wanted))
 
-    # -- shapes ----------------------------------------------------------------------------------
-
-    def _infer(self, call: Call) -> None:
-        schema = call.target.schema(
-            self.opset if not call.target.domain else self.opsets.get(call.target.domain, 1)
-        )
-        proto = helper.make_node(call.target.op_type, call.inputs, call.outputs, domain=call.target.domain)
-        try:
-            proto.attribute.extend(writing.attribute(*item) for item in call.attributes.items())
-        except (TypeError, ValueError, OverflowError):
-            return  # told when the node is written
-        self._inferred(schema, proto)
-        self._follow_sizes(proto)
-
-    def _infer_node(self, node: Node) -> None:
-        if not node.proto:
-            return
-        proto = onnx.NodeProto.FromString(node.proto)
-        if not all(self.values.get(name, Value(name)).is_concrete for name in node.writes):
-            schema = writing.target_of(node).schema(self.opsets.get(node.domain, 1))
-            self._inferred(schema, proto)
-        self._follow_sizes(proto)
-
-    def _follow_sizes(self, proto: onnx.NodeProto) -> None:
-        """Notes what is known of numbers that a node computes from shapes, and of a shape that these are."""
-        if not proto.output or not proto.input:
-            return
-        made = self.values.get(proto.output[0], Value(proto.output[0]))
-        given = [self.elements(name) if name else None for name in proto.input]
-        found = elements_of(proto, given, [self.value(name).shape for name in proto.input])
-        if found is not None and made.dtype is not None and made.dtype.kind in "iu":
-            self._elements[made.name] = found
-        shape = shape_from(proto, given, self.value(proto.input[0]).shape)
-        if shape is not None and not made.is_concrete:
-            self.values[made.name] = replace(made, shape=tuple(shape))
-
-    def _inferred(self, schema: Any, proto: onnx.NodeProto) -> None:
-        """Notes types and shapes of a node's results, as far as ONNX's inference knows them."""
-        for name in proto.output:
-            known = self.graph.values.get(name)
-            self.values.setdefault(name, known if known is not None else Value(name))
-        if schema is None:
-            return
-        types, data = {}, {}
-        for name in proto.input:
-            value = self.value(name)
-            if name and not value.type:
-                return
-            if name:
-                types[name] = type_proto(value.type, value.shape)
-                array = self.constant(name)
-                if array is not None and array.dtype.kind in "iuf" and array.size <= _SMALL:
-                    data[name] = onnx.numpy_helper.from_array(array, name)
-        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, proto, types, data, opset_imports=opsets, ir_version=self.graph.ir_version
-            )
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError, KeyError):
-            return  # what is wrong with the node is said when it is checked with all shapes
-        for name, kind in found.items():
-            info = onnx.ValueInfoProto(name=name)
-            info.type.CopyFrom(kind)
-            self.values[name] = value_of(info)
-
-    # -- reports ---------------------------------------------------------------------------------
-
     def _note_unmentioned(self, rule: Rule, source: SourceNode) -> None:
         names = source.unmentioned()
         if names:
             said = ", ".join(f"{name}={source.attributes[name]!r}" for name in names)
             self.unmentioned.append(f"{source.name} ({source.spelled}): {said}; {rule}")
 
-    def report(self, *, strict: bool) -> None:
-        """Raises what no rule maps, all at once, and what strict mode refuses."""
-        where = f"model {self.graph.name}"
-        if self.unmapped:
-            raise UnknownOperatorError(
-                where,
-                f"{counted(len(self.unmapped), 'node')} of {self.framework.name} that no rule maps",
-                "operators of `onedispatch ops map`",
-                f'map them in a plug-in: od.frontend("{self.framework.name}").op(...)',
-                nodes=[*self.unmapped.values(), *self.refused.values()],
-            )
-        if self.refused:
-            raise UnsupportedModelError(
-                where,
-                f"{counted(len(self.refused), 'node')} that their rules do not take",
-                "what the rules say",
-                nodes=self.refused.values(),
-            )
-        if not self.unmentioned:
-            return
-        if strict:
-            raise UnsupportedModelError(
-                where,
-                f"attributes that no rule mentions, of {counted(len(self.unmentioned), 'node')}",
-                "in strict mode, attributes that their rule maps",
-                "map them, or say that they mean nothing: .ignore(name)",
-                nodes=self.unmentioned,
-            )
-        lines = "; ".join(self.unmentioned[:5]) + ("; ..." if len(self.unmentioned) > 5 else "")
-        warnings.warn(f"attributes that no rule mentions: {lines}", RuleWarning, stacklevel=2)
-
     def result(self) -> Graph:
         """Returns the translated graph."""
         graph = self.graph
         made = {name for node in self.nodes for name in node.writes}
         for output in graph.outputs:
-            source = self.resolved(output.name)
+            source = self.tensors.resolved(output.name)
             if output.name not in made and output.name not in self.constants:
                 self._identity(source, output.name)
         known = [*(value.name for value in graph.inputs), *self.constants]
@@ -546,7 +424,7 @@ class _Translation:
         }
         if self.framework is ONNX:
             opsets = dict(self.opsets)
-        values = {**graph.values, **self.values}
+        values = {**graph.values, **self.tensors.values}
         outputs = tuple(_typed(value, values, self.constants) for value in graph.outputs)
         values |= {value.name: value for value in outputs}
         nodes = [rewired(n, *self._renamed(n)) if self._stale(n) else n for n in self.nodes]
@@ -560,10 +438,10 @@ class _Translation:
         ).with_nodes(sort_nodes(nodes, known), constants=self.constants)
 
     def _stale(self, node: Node) -> bool:
-        return any(name in self._same for name in node.inputs)
+        return any(name in self.tensors.same for name in node.inputs)
 
     def _renamed(self, node: Node) -> tuple[list[str], Sequence[str]]:
-        return [self.resolved(name) for name in node.inputs], node.outputs
+        return [self.tensors.resolved(name) for name in node.inputs], node.outputs
 
     def _identity(self, source: str, output: str) -> None:
         """An output that is another value under its own name."""
@@ -573,8 +451,7 @@ class _Translation:
         proto = helper.make_node("Identity", [source], [output], name=name)
         read = read_node(proto, self.opsets, self.graph.ir_version)
         if isinstance(read, Node):
-            self.nodes.append(read)
-            self._infer_node(read)
+            self._add(read)
 
     def _wrong(self, rule: Rule, node: Node, given: str, accepted: str = "", remedy: str = "") -> RuleError:
         return self._failed(rule.place, rule.name, node, given, accepted, remedy)

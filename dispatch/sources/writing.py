@@ -13,9 +13,8 @@ from onedispatch.dispatch.sources.formats import FORMATS, SENSITIVE, current_of
 from onedispatch.dispatch.sources.node import Operand, SourceNode
 from onedispatch.dispatch.sources.rule import Rule
 from onedispatch.dispatch.sources.targets import Target, fixed_type, is_list
-from onedispatch.dispatch.sources.targets import written as attribute
 
-__all__ = ["CAST", "IDENTITY", "attribute", "one_to_one", "target_of"]
+__all__ = ["CAST", "IDENTITY", "one_to_one", "target_of"]
 
 CAST, IDENTITY = Target("", "Cast"), Target("", "Identity")
 
