@@ -47,8 +47,8 @@ def choosing_slices(graph: Graph, provenance: Provenance) -> frozenset[str]:
 def _cut(graph: Graph, node: Node, provenance: Provenance) -> tuple[_Cut, ...]:
     starts, ends = (provenance.elements(name).reshape(-1) for name in node.inputs[1:3])
     axes = _axes(graph, node, max(starts.size, ends.size))
-    if axes is None:
-        return ()
+    if axes is None or any(one.size not in (1, len(axes)) for one in (starts, ends)):
+        return ()  # other numbers of bounds are a defect that the check of the graph names
     starts, ends = (np.broadcast_to(one, len(axes)) for one in (starts, ends))
     return tuple(
         _Cut(node.name, axis, bool(start == COMPUTED))

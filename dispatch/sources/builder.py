@@ -133,6 +133,10 @@ class Builder:
         if sorted(origin) != sorted(current):
             raise RuleError("g.relayout", f"{origin} to {current}", "two formats with the same letters")
         array, perm = self.known(x), permutation(origin, current)
+        shape = self.value(x).shape
+        if shape is not None and len(shape) != len(perm):
+            given = f"{x} of shape {list(shape)}"
+            raise RuleError(f"g.relayout from {origin}", given, f"a tensor of rank {len(perm)}")
         if array is not None and array.ndim == len(perm):
             return self.constant(array.transpose(perm))
         made = Operand(self._unique("Transpose"), self.writer)

@@ -59,6 +59,8 @@ def shape_from(
     sizes = None if index is None or index >= len(given) else given[index]
     if sizes is None or sizes.ndim != 1:
         return None
+    if any(one is not None and one < -(node.op_type == "Reshape") for one in sizes):
+        return None  # no sizes: told when the node is checked
     if node.op_type == "ConstantOfShape":
         return list(sizes)
     found = [_copied(node, whole, i) if size == 0 else size for i, size in enumerate(sizes)]

@@ -235,7 +235,9 @@ class _Arrangement:
         known = self.graph.value(root)
         shape = known.shape
         if shape is not None and self.side[root] is not side:
-            shape = tuple(shape[axis] for axis in permutation(*self._pair(side)))
+            perm = permutation(*self._pair(side))
+            # Of another rank it is a defect that the check of the whole graph names.
+            shape = tuple(shape[axis] for axis in perm) if len(shape) == len(perm) else None
         return Value(name, known.type, shape)
 
     def _pair(self, to_first: bool) -> tuple[str, str]:

@@ -264,7 +264,14 @@ class _Translation:
                 self._kept(node, "onnx", version, False)
             return
         self._note_unmentioned(rule, source)
-        self._placed(node, rule.place, str(rule), results, self._calls[before:], trail)
+        try:
+            self._placed(node, rule.place, str(rule), results, self._calls[before:], trail)
+        except RuleError as error:
+            if not rule.ours or error.file != rule.place.file:
+                raise
+            # Our rule wrote what ONNX does not take: the model has values that no node may have.
+            where = f"node {node.name} ({node.op_type})"
+            raise ModelError(where, error.given, "a node that is valid") from error
 
     def _results(self, rule: Rule, source: SourceNode, node: Node) -> list[str]:
         """Calls the rule, and returns a name for each result of the node."""
@@ -280,11 +287,15 @@ class _Translation:
         except Refused:
             raise
         except RuleError as error:
+            if rule.ours:
+                raise Refused(error.statement()) from error
             raise self._wrong(rule, node, error.statement(), remedy=error.remedy) from error
         except OneDispatchError:
             raise
         except (Exception, SystemExit) as error:  # code of others
             reraise_from_handler(error)
+            if rule.ours:  # an attribute that lacks, a list too short: defects of the model
+                raise Refused(f"a node that is not valid: {error_line(error)}") from error
             raise self._wrong(
                 rule, node, error_line(error), "a callback that gives what the rule needs"
             ) from error

@@ -217,9 +217,12 @@ def batch_to_space(g: Builder, n: SourceNode) -> Any:
 
 def _block(n: SourceNode) -> tuple[list[int], list[list[int]]]:
     """The size of a block, and what is put around the image or cut off."""
-    if not n.op_type.endswith("ND"):
-        return [n.attr("block_size")] * 2, constant(n, 1, "paddings or crops").tolist()
-    return numbers(n, 1, "the block"), constant(n, 2, "paddings or crops").tolist()
+    several = n.op_type.endswith("ND")
+    block = numbers(n, 1, "the block") if several else [n.attr("block_size")] * 2
+    edges = constant(n, 2 if several else 1, "paddings or crops")
+    if min(block, default=1) < 1 or edges.shape != (len(block), 2) or np.any(edges < 0):
+        raise Refused(f"a block {block} with paddings or crops {edges.tolist()}")
+    return block, edges.tolist()
 
 
 def _divided(g: Builder, whole: Size, by: int) -> Size:
