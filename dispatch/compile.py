@@ -46,9 +46,14 @@ from onedispatch.dispatch.tensorflow.framework import TENSORFLOW, load_rules
 from onedispatch.dispatch.tensorflow.reader import DOMAIN, is_graphdef, read_graphdef
 
 
+def source_of(model: Any, options: ImportOptions) -> str:
+    """Returns the framework that a model is read as: ``onnx`` or ``tensorflow``."""
+    return options.frontend or ("tensorflow" if is_graphdef(model) else "onnx")
+
+
 def read_model(model: Any, options: ImportOptions) -> Graph:
     """Returns the graph of a model in the operators of its framework. Raises ``ModelError``."""
-    if options.frontend == "tensorflow" or (options.frontend is None and is_graphdef(model)):
+    if source_of(model, options) == "tensorflow":
         return read_graphdef(model, options.outputs)
     graph = import_model(model)
     return graph if options.outputs is None else with_outputs(graph, options.outputs)

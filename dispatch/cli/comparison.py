@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch run --compare``: the values of a run beside those of the host."""
+"""``onedispatch run --compare`` and ``onedispatch compare``: the values of a run beside those of the host."""
 
 from __future__ import annotations
 
@@ -42,45 +42,65 @@ Threshold = Annotated[
 
 @dataclass(frozen=True)
 class Asked:
-    """A model that is to be compared: as it was given, and what was imported of it."""
+    """A model that is to be compared: as it was given, what was imported of it, and with what.
+
+    ``reference`` is a file of saved values, "" for onnxruntime.
+    """
 
     model: Any
     graph: Graph
     threshold: float
+    how: ImportOptions
+    per_node: bool = True
+    reference: str = ""
 
     def compared(
         self,
         feed: Mapping[str, Array],
         answers: Sequence[Any],
         compiled: CompiledModel,
-        threads: int | None,
-        kernel_seconds: float | None,
+        threads: int | None = None,
+        kernel_seconds: float | None = None,
     ) -> Comparison:
         """See ``tools.compare``, which is loaded only now."""
-        from onedispatch.dispatch.tools.compare import compare
+        from onedispatch.dispatch.tools.compare import Question, compare
 
-        options = {"threshold": self.threshold, "threads": threads, "kernel_seconds": kernel_seconds}
-        with out.working("comparing"):
-            return compare(self.model, self.graph, feed, answers, compiled, **options)  # type: ignore[arg-type]
-
-
-def asked(name: str, threshold: float | None, compare: bool, how: ImportOptions) -> Asked | None:
-    """The ONNX model ``name``, imported; None without ``compare``.
-
-    Raises ``InputError`` for a threshold of no comparison, and for a file of ours, which has no ONNX model.
-    """
-    if not compare:
-        if threshold is not None:
-            raise InputError("--threshold", f"{threshold:g}, without --compare", "--compare, which it is for")
-        return None
-    if is_compiled(name):
-        raise InputError(
-            "--compare", f"{name}, a compiled model", "the ONNX file", "which says what to compute"
+        saved = out.archive("--reference", self.reference) if self.reference else None
+        question = Question(
+            self.model, self.graph, self.threshold, self.how, self.per_node, saved, self.reference
         )
+        with out.working("comparing"):
+            return compare(question, feed, answers, compiled, threads=threads, kernel_seconds=kernel_seconds)
+
+
+def asked(
+    name: str,
+    threshold: float | None,
+    how: ImportOptions,
+    *,
+    option: str = "--compare",
+    per_node: bool = True,
+    reference: str = "",
+) -> Asked:
+    """The model ``name``, imported. Raises ``InputError`` for a file of ours, which has no ONNX model."""
+    if is_compiled(name):
+        raise InputError(option, f"{name}, a compiled model", "the ONNX file", "which says what to compute")
     from onedispatch.dispatch.driver.compile_model import imported
 
-    model = source(Path(name))
-    return Asked(model, imported(model, how=how), THRESHOLD if threshold is None else threshold)
+    model, bound = source(Path(name)), THRESHOLD if threshold is None else threshold
+    return Asked(model, imported(model, how=how), bound, how, per_node, reference)
+
+
+def asked_by_run(name: str, threshold: float | None, compare: bool, how: ImportOptions) -> Asked | None:
+    """What ``run --compare`` asks; None without ``--compare``.
+
+    Raises ``InputError`` for a threshold of no comparison, and as ``asked`` does.
+    """
+    if compare:
+        return asked(name, threshold, how)
+    if threshold is not None:
+        raise InputError("--threshold", f"{threshold:g}, without --compare", "--compare, which it is for")
+    return None
 
 
 def show(found: Comparison) -> None:
@@ -88,11 +108,20 @@ def show(found: Comparison) -> None:
     if not found.rows and not found.outputs:
         out.tell("nothing to compare: no operator of the device or the host makes a value that has numbers")
         return
-    ends = ("error", "of the largest", "")
-    title = f"outputs in {found.precision} beside {found.beside}, the model as it is with default options"
+    ends, saved = ("error", "of the largest", ""), bool(found.saved)
+    as_is = "" if not found.unchanged else ", the model as it is with default options"
+    title = f"outputs in {found.precision} beside {found.beside}{as_is}"
     out.table(title, ("output", *ends), [(row.value, *_errors(row)) for row in found.outputs], right=(1, 2))
-    title = f"values in {found.precision} beside onnxruntime's, as outputs (+n: as one with n nodes before)"
-    out.table(title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4))
+    if found.per_node:
+        whose = found.beside if saved else "onnxruntime's, as outputs"
+        title = f"values in {found.precision} beside {whose} (+n: as one with n nodes before)"
+        out.table(title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4))
+    if found.skipped:
+        out.table("saved values without a comparison", ("value",), [(line,) for line in found.skipped])
+    _show_first(found)
+
+
+def _show_first(found: Comparison) -> None:
     first = found.first
     if first is None:
         out.tell(f"no value differs by more than {found.threshold:.3g} of its largest number")
@@ -101,6 +130,20 @@ def show(found: Comparison) -> None:
         f"first to diverge: {first.node} ({first.op_type}), value {first.value}: error {first.error:.3g} is "
         f"{first.relative:.3g} of the largest number, {first.largest:.3g}; threshold {found.threshold:.3g}"
     )
+    if first.index is None:
+        shapes = f"{list(first.shape)} here, {list(first.theirs_shape)} there"
+        out.tell(f"  shapes: {shapes}")
+        return
+    integers = "int" in first.dtype or first.dtype == "bool"
+    unit = "" if integers else f", {first.ulp:.4g} ULP of {first.dtype}"
+    out.tell(
+        f"  element {list(first.index)}: {_number(first.mine)} here, {_number(first.theirs)} there: "
+        f"error {first.difference:.6g}{unit}"
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _cells(row: ValueComparison) -> tuple[str, ...]:

@@ -89,7 +89,8 @@ def run(
     """
     traces.check_target(running.trace)
     opening.keep(model, output, given.inputs)
-    asked = comparison.asked(model, comparing.threshold, comparing.compare, compiling.requested.reading)
+    how = compiling.requested.reading
+    asked = comparison.asked_by_run(model, comparing.threshold, comparing.compare, how)
     compiled = open_model(model, compiling)
     session = InferenceSession(
         compiled,
@@ -98,11 +99,7 @@ def run(
         print_bytes=running.print_bytes,
         trace=running.trace is not None,
     )
-    feed = out.parse_inputs(given.inputs)
-    shapes = opening.shapes_of(compiled, compiling.shapes) | {n: feed[n].shape for n in feed}
-    if given.random:
-        missing = [info for info in session.get_inputs() if info.name not in feed]
-        feed |= opening.random_feed(missing, shapes, given.seed)
+    feed, shapes = feed_of(session, compiled, given, compiling.shapes)
     with opening.taken_as_one(compiled, shapes):
         values = _values(session, feed, quiet=json)
     names = [info.name for info in session.get_outputs()]
@@ -115,6 +112,18 @@ def run(
     _tell(rows, report, beside, json)
     if beside is not None and beside.first is not None:
         raise typer.Exit(comparison.DIVERGES)
+
+
+def feed_of(
+    session: InferenceSession, compiled: CompiledModel, given: InputFlags, named: opening.Shapes
+) -> tuple[dict[str, Array], opening.Shapes]:
+    """The values of inputs, as the flags say, and the shapes that are known before they are made up."""
+    feed = out.parse_inputs(given.inputs)
+    shapes = opening.shapes_of(compiled, named) | {n: feed[n].shape for n in feed}
+    if given.random:
+        missing = [info for info in session.get_inputs() if info.name not in feed]
+        feed |= opening.random_feed(missing, shapes, given.seed)
+    return feed, shapes
 
 
 def _values(session: InferenceSession, feed: dict[str, Array], *, quiet: bool) -> list[Any]:

@@ -149,6 +149,17 @@ _UNREADABLE = (
 )
 
 
+def archive(option: str, path: str) -> dict[str, Array]:
+    """The arrays of an ``.npz``, by name. Raises ``InputError`` that names the option."""
+    try:
+        with reading(path) as file, np.load(file, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (InputError, *_UNREADABLE) as error:
+        reraise_from_handler(error)
+        given = f"{path!r}: {statement_of(error)}"
+        raise InputError(option, given, "arrays.npz, as numpy.savez writes it") from error
+
+
 def parse_inputs(texts: Sequence[str] | None) -> dict[str, Array]:
     """``x=file.npy`` per input, or one ``.npz`` that holds them by name."""
     feed: dict[str, Array] = {}

@@ -235,6 +235,9 @@ class Graph:
     steps: tuple[Step, ...] = field(default=(), repr=False)  # of the translation from a source framework
     # Transposes between the formats of a source framework and ONNX's: node -> (from, to).
     layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    # Values of the source framework that no node makes any more: name -> the value that it is, and the
+    # permutation that makes it of that one, () for none.
+    aliases: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Value:
         """Returns what is known of an edge, constants included."""
@@ -242,6 +245,18 @@ class Graph:
         if constant is not None:
             return Value(name, type_name_of(constant.dtype), constant.shape)
         return self.values.get(name, Value(name))
+
+    def unaliased(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Returns the value that a name of the source framework stands for, and its permutation of that."""
+        perm: tuple[int, ...] = ()
+        seen = {name}
+        while name in self.aliases:
+            name, more = self.aliases[name]
+            perm = tuple(more[axis] for axis in perm) if perm and more else perm or more
+            if name in seen:
+                break
+            seen.add(name)
+        return name, perm
 
     def opset_of(self, node: Node) -> int:
         """Returns the version of a node's operator set: its own, or the graph's for its domain."""

@@ -165,7 +165,25 @@ class _Arrangement:
             values[name] = self._value(root, side, name)
         known = [*(value.name for value in graph.inputs), *constants]
         ordered = sort_nodes([*nodes, *self._copies(names)], known)
-        return graph.with_nodes(ordered, constants=constants, values=values, layouts=layouts, remarks=remarks)
+        changes = {"values": values, "layouts": layouts, "remarks": remarks}
+        aliases = {**graph.aliases, **self._aliases(names, {n for node in ordered for n in node.writes})}
+        return graph.with_nodes(ordered, constants=constants, aliases=aliases, **changes)
+
+    def _aliases(
+        self, names: Mapping[tuple[str, bool], str], made: set[str]
+    ) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What names of values stand for that no node makes any more: other names, or the other side."""
+        found: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for name, side in self.side.items():
+            root = self._root(name)
+            own, other = names[root, side], names[root, not side]
+            if name in made or name in self.graph.constants:
+                continue
+            if own in made:
+                found[name] = own, ()
+            elif other in made:
+                found[name] = other, tuple(permutation(*self._pair(side)))
+        return found
 
     def _names(self) -> dict[tuple[str, bool], str]:
         """The name of each value on each side: outputs of the model keep theirs."""

@@ -1,36 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a run with onnxruntime: outputs first, then value by value, to find the first that diverges.
+"""Compares a run with onnxruntime, or with saved values, to find the first value that diverges.
 
-Outputs are compared with those of onnxruntime on the unchanged model with default options, as users run it.
-Intermediate values are compared where a device operator or a host region writes them: values inside a fused
-operator are never rounded, and have no row. Both sides return these values as additional outputs.
-onnxruntime optimises here as well: unoptimised it computes groups of DequantizeLinear, an operator and
-QuantizeLinear in floats, and their integers would differ from those that its users see.
+Outputs are compared with those of onnxruntime on the unchanged model with default options, as users run it;
+models of other frameworks, which it does not read, with onnxruntime on the translated graph. Intermediate
+values are compared where a device operator or a host region writes them: values inside a fused operator are
+never rounded, and have no row. Both sides return these values as additional outputs. onnxruntime optimises
+here as well: unoptimised it computes groups of DequantizeLinear, an operator and QuantizeLinear in floats,
+and their integers would differ from those that its users see.
+
+Saved values have the names of the source framework: ``Graph.aliases`` says which value of the translated
+graph each of them is, and how it is turned.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import ModelProto
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.compile import GRAPH_PASSES, context_of
+from onedispatch.dispatch.compile import GRAPH_PASSES, context_of, source_of
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
 from onedispatch.dispatch.compiler.mapping import map_graph, merged
+from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.compiler.passes import run_passes
 from onedispatch.dispatch.compiler.precision import narrow_name
-from onedispatch.dispatch.frontend.graph import Array, Graph
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.frontend.input_shapes import bind_shapes
 from onedispatch.dispatch.host.engines import RUNTIME, EngineRefused, Runtime
 from onedispatch.dispatch.host.regions import HostRegion
 from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.dispatch.tools.differences import (
+    Difference,
+    Number,
+    errors_of,
+    first_difference,
+    largest_of,
+)
 from onedispatch.transactions.base.errors import InputError, statement_of
+from onedispatch.transactions.base.text import did_you_mean
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.frontend.importer import ModelLike
@@ -41,7 +55,11 @@ class ValueComparison:
     """One value compared: ``error`` is the largest difference, ``relative`` is ``error / largest``.
 
     ``nodes`` were fused into one operator; ``node``, the last of them, writes the value. Both errors are
-    infinite if only one side is a finite number.
+    infinite if only one side is a finite number, or the shapes differ: ``theirs_shape`` is the other one.
+
+    ``index`` is the first element that is above the threshold, or else the worst; ``mine`` and ``theirs`` are
+    there, ``difference`` and ``ulp`` apart (units in the last place of ``dtype``, of integers the
+    difference).
     """
 
     node: str
@@ -54,17 +72,34 @@ class ValueComparison:
     relative: float
     largest: float
     diverges: bool
+    index: tuple[int, ...] | None = None
+    mine: Number | None = None
+    theirs: Number | None = None
+    difference: float = 0.0
+    ulp: float = 0.0
+    theirs_shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outputs, and every value in execution order; values above ``threshold`` diverge."""
+    """The outputs, and every value in execution order; values above ``threshold`` diverge.
+
+    ``skipped`` are saved values that were not compared, each with the reason.
+    """
 
     precision: str
     threshold: float
     rows: tuple[ValueComparison, ...]
     outputs: tuple[ValueComparison, ...] = ()
     beside: str = RUNTIME  # what computed the outputs to compare with
+    per_node: bool = True
+    skipped: tuple[str, ...] = ()
+    saved: bool = False  # ``beside`` is a file of values
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether onnxruntime computed the outputs of the model as it is."""
+        return self.beside == RUNTIME and not self.saved
 
     @property
     def first(self) -> ValueComparison | None:
@@ -78,96 +113,204 @@ class Comparison:
             "threshold": self.threshold,
             "diverges": first is not None,
             "first": None if first is None else first.node,
+            "first_value": None if first is None else asdict(first),
             "outputs_beside": self.beside,
             "outputs": [asdict(row) for row in self.outputs],
             "rows": [asdict(row) for row in self.rows],
+            "skipped": list(self.skipped),
         }
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is compared.
+
+    Attributes:
+        model: as it was given.
+        graph: ``model``, imported as ``how`` says.
+        threshold: a fraction of a value's largest number on the other side.
+        per_node: values of nodes too, not the outputs alone.
+        reference: values to compare with, by tensor name; None: onnxruntime's.
+        named: where ``reference`` came from.
+    """
+
+    model: Any
+    graph: Graph
+    threshold: float
+    how: ImportOptions = field(default_factory=ImportOptions)
+    per_node: bool = True
+    reference: Mapping[str, Array] | None = None
+    named: str = "the reference"
+
+
 def compare(
-    model: ModelLike,
-    graph: Graph,
+    question: Question,
     feed: Mapping[str, Array],
     answers: Sequence[Any],
     like: CompiledModel,
     *,
-    threshold: float,
     threads: int | None = None,
     kernel_seconds: float | None = None,
 ) -> Comparison:
-    """Compares a run of ``model``, compiled as ``like`` is, with onnxruntime.
+    """Compares a run, of the model compiled as ``like`` is, with onnxruntime or with a reference.
 
-    Args:
-        graph: ``model``, imported.
-        answers: the outputs of the run for ``feed``.
-        threshold: a fraction of a value's largest number on onnxruntime.
-
-    Raises ``InputError`` for a threshold that is not above 0, and the errors of compiling and running.
+    ``answers`` are the outputs of the run for ``feed``. Raises ``InputError`` for a threshold that is not
+    above 0 and a reference with none of the model's values, and the errors of compiling and running.
     """
-    if not 0 < threshold < np.inf:
-        raise InputError("threshold", f"{threshold:g}", "a number above 0")
-    graph = _with_types(graph, feed, like)
-    made = {name: node for node in graph.nodes for name in node.writes}
-
-    def host(names: Sequence[str]) -> dict[str, Any]:
-        region = HostRegion(
-            graph, graph.nodes, names, threads, device=like.target, kernel_seconds=kernel_seconds
-        )
-        return region.run(feed)
-
-    def compared(name: str, nodes: tuple[str, ...], mine: Any, theirs: Any) -> ValueComparison:
-        node = made.get(name)
-        ends = (node.name, node.op_type) if node is not None else ("", "")
-        return _value_comparison(ends, nodes, name, np.asarray(mine), np.asarray(theirs), threshold)
-
-    named = _compared(graph, feed, like)
-    inside, theirs = _inside(graph, set(named)), host(named)
-    ours = _values(graph, named, feed, like, threads, kernel_seconds)
-    rows = [compared(name, inside[name], ours[name], theirs[name]) for name in named]
+    if not 0 < question.threshold < np.inf:
+        raise InputError("threshold", f"{question.threshold:g}", "a number above 0")
+    graph = _with_types(question.graph, feed, like)
+    work = _Work(replace(question, graph=graph), feed, like, threads, kernel_seconds)
     wanted = {
-        name: answer for name, answer in zip(graph.output_names, answers, strict=True) if _numbers(answer)
+        name: answer
+        for value, answer in zip(graph.outputs, answers, strict=True)
+        if _numbers(answer) and (name := value.name)
     }
-    beside, expected = _as_users_run(model, list(wanted), feed, threads, host)
-    outputs = [compared(name, (), answer, expected[name]) for name, answer in wanted.items()]
-    return Comparison(like.precision, threshold, tuple(rows), tuple(outputs), beside)
+    if question.reference is not None:
+        return work.beside_reference(question.reference, wanted)
+    return work.beside_runtime(wanted)
 
 
-def _values(
-    graph: Graph,
-    names: Sequence[str],
-    feed: Mapping[str, Array],
-    like: CompiledModel,
-    threads: int | None,
-    kernel_seconds: float | None,
-) -> dict[str, Any]:
-    """Returns the values ``names`` of ``graph``, compiled as ``like`` is, with these values as outputs."""
-    results = tuple(graph.value(name) for name in names)
-    probe = CompiledModel(
-        replace(like.options, selector=None),
-        graph.inputs,
-        results,
-        deciding_inputs(graph),
-        replace(graph, outputs=results),
-        like.cache_size,
-    )
-    session = InferenceSession(probe, threads=threads, kernel_seconds=kernel_seconds)
-    return dict(zip(names, session.run(None, feed), strict=True))
+@dataclass(frozen=True)
+class _Work:
+    """One comparison."""
 
+    question: Question
+    feed: Mapping[str, Array]
+    like: CompiledModel
+    threads: int | None
+    kernel_seconds: float | None
 
-def _as_users_run(
-    model: ModelLike,
-    names: list[str],
-    feed: Mapping[str, Array],
-    threads: int | None,
-    host: Callable[[Sequence[str]], dict[str, Any]],
-) -> tuple[str, dict[str, Any]]:
-    """Returns which engine, onnxruntime by default or the host's engines, and its outputs."""
-    try:
-        found = Runtime(_plain(model), names, threads, None, True).run(feed)
-        return RUNTIME, dict(zip(names, found, strict=True))
-    except (EngineRefused, InputError) as error:
-        return f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}", host(
-            names
+    @property
+    def graph(self) -> Graph:
+        return self.question.graph
+
+    @cached_property
+    def makers(self) -> dict[str, Node]:
+        """The node that makes each value."""
+        return {name: node for node in self.graph.nodes for name in node.writes}
+
+    def beside_runtime(self, wanted: Mapping[str, Any]) -> Comparison:
+        named = _compared(self.graph, self.feed, self.like) if self.question.per_node else []
+        _, theirs = self._host(named)
+        ours, inside = self._ours(named), _inside(self.graph, set(named))
+        rows = [self._row(name, inside[name], ours[name], theirs[name]) for name in named]
+        beside, expected = self._expected(list(wanted))
+        outputs = [self._row(name, (), answer, expected[name]) for name, answer in wanted.items()]
+        return self._comparison(rows, outputs, beside)
+
+    def beside_reference(self, reference: Mapping[str, Array], wanted: Mapping[str, Any]) -> Comparison:
+        """Saved values beside those of the nodes that make them, and beside the outputs."""
+        given = self.graph, self.feed, self.like
+        saved = {self._own_name(name): array for name, array in reference.items()}
+        made = _compared(*given, beside_host=False) if self.question.per_node else []
+        turned = {name: self.graph.unaliased(name) for name in saved}
+        order = {name: place for place, name in enumerate(made)}
+        inner = sorted(
+            (name for name in saved if turned[name][0] in order), key=lambda n: order[turned[n][0]]
+        )
+        ours = self._ours(list(dict.fromkeys(turned[name][0] for name in inner)))
+        inside = _inside(self.graph, set(made))
+        rows = []
+        for name in inner:
+            value, perm = turned[name]
+            mine = np.asarray(ours[value]).transpose(perm) if perm else ours[value]
+            rows.append(self._row(name, inside[value], mine, saved[name], value))
+        outputs = [self._row(n, (), answer, saved[n]) for n, answer in wanted.items() if n in saved]
+        done = {*inner, *(name for name in wanted if name in saved)}
+        skipped = [f"{name}: {self._why(name)}" for name in saved if name not in done]
+        if not rows and not outputs:
+            names = [*wanted, *self.makers]
+            near = next((hint for name in saved if (hint := did_you_mean(name, names))), "")
+            text = f"{', '.join(list(saved)[:5]) or 'no value'} in {self.question.named}"
+            accepted = f"outputs ({', '.join(wanted)})" + (", or values of nodes" if made else "")
+            raise InputError("--reference", text, accepted, near)
+        return self._comparison(rows, outputs, self.question.named, tuple(skipped))
+
+    def _own_name(self, name: str) -> str:
+        """The name of a value in the graph: TensorFlow calls the first output of a node ``name:0``."""
+        known = name in self.makers or name in self.graph.output_names
+        foreign = source_of(self.question.model, self.question.how) != "onnx"
+        return name.removesuffix(":0") if foreign and not known else name
+
+    def _why(self, name: str) -> str:
+        """Why a saved value has no row."""
+        value = self.graph.unaliased(name)[0]
+        if value in self.graph.constants:
+            return "a constant of the model"
+        if value in self.feed:
+            return "an input of the model"
+        if value not in self.makers:
+            return "no value of the translated graph"
+        return "inside of an operator" if self.question.per_node else "a value of a node, without --per-node"
+
+    def _host(self, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+        """The engines of the host, onnxruntime where it can, and values of the graph by them."""
+        if not names:
+            return RUNTIME, {}
+        options = {"device": self.like.target, "kernel_seconds": self.kernel_seconds}
+        region = HostRegion(self.graph, self.graph.nodes, names, self.threads, **options)  # type: ignore[arg-type]
+        return region.where.removeprefix("on "), region.run(self.feed)
+
+    def _expected(self, names: list[str]) -> tuple[str, dict[str, Any]]:
+        """What computed the outputs, onnxruntime on the unchanged model where it can, and the outputs."""
+        model, how = self.question.model, self.question.how
+        framework = source_of(model, how)
+        if framework != "onnx":
+            engines, found = self._host(names)
+            return f"{engines} on the translated graph, since it is a model of {framework}", found
+        if how.outputs is not None:
+            engines, found = self._host(names)
+            return f"{engines} on the graph with these values as outputs", found
+        try:
+            values = Runtime(_plain(model), names, self.threads, None, True).run(self.feed)
+            return RUNTIME, dict(zip(names, values, strict=True))
+        except (EngineRefused, InputError) as error:
+            why = f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}"
+            return why, self._host(names)[1]
+
+    def _ours(self, names: Sequence[str]) -> dict[str, Any]:
+        """Values of the graph, compiled as ``like`` is, with these values as outputs."""
+        if not names:
+            return {}
+        graph, like = self.graph, self.like
+        results = tuple(graph.value(name) for name in names)
+        probe = CompiledModel(
+            replace(like.options, selector=None),
+            graph.inputs,
+            results,
+            deciding_inputs(graph),
+            replace(graph, outputs=results),
+            like.cache_size,
+        )
+        session = InferenceSession(probe, threads=self.threads, kernel_seconds=self.kernel_seconds)
+        return dict(zip(names, session.run(None, self.feed), strict=True))
+
+    def _row(
+        self, name: str, nodes: tuple[str, ...], mine: Any, theirs: Any, value: str = ""
+    ) -> ValueComparison:
+        node = self.makers.get(value or name)
+        ends = (node.name, node.op_type) if node is not None else ("", "")
+        bound = self.question.threshold
+        return value_comparison(ends, nodes, name, np.asarray(mine), np.asarray(theirs), bound)
+
+    def _comparison(
+        self,
+        rows: Sequence[ValueComparison],
+        outputs: Sequence[ValueComparison],
+        beside: str,
+        skipped: tuple[str, ...] = (),
+    ) -> Comparison:
+        asked = self.question
+        return Comparison(
+            self.like.precision,
+            asked.threshold,
+            tuple(rows),
+            tuple(outputs),
+            beside,
+            asked.per_node,
+            skipped,
+            asked.reference is not None,
         )
 
 
@@ -199,8 +342,13 @@ def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) ->
     return replace(graph, values={**graph.values, **{name: special.value(name) for name in names}})
 
 
-def _compared(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> list[str]:
-    """Returns the names of numeric values that device operators or host regions write on both sides."""
+def _compared(
+    graph: Graph, feed: Mapping[str, Array], like: CompiledModel, *, beside_host: bool = True
+) -> list[str]:
+    """Returns the names of numeric values that device operators or host regions write.
+
+    ``beside_host``: the host has to have the type of each.
+    """
     special = run_passes(GRAPH_PASSES, graph, context_of(graph, *_known(graph, feed), like.options))
     units = merged(map_graph(special, like.target), special.output_names)
     written = {name for unit in units for name in unit.writes}
@@ -211,7 +359,10 @@ def _compared(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> l
         if (name in written or narrow_name(name, like.precision) in written)
         and (dtype := special.value(name).dtype) is not None
         and not dtype.hasobject
-        and special.value(name).type == (graph.value(name).type or special.value(name).type)
+        and (
+            not beside_host
+            or special.value(name).type == (graph.value(name).type or special.value(name).type)
+        )
     ]
 
 
@@ -234,18 +385,33 @@ def _inside(graph: Graph, named: set[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _value_comparison(
+def value_comparison(
     maker: tuple[str, str], nodes: tuple[str, ...], name: str, mine: Array, theirs: Array, bound: float
 ) -> ValueComparison:
-    a, b = mine.astype(np.float64), theirs.astype(np.float64)
-    known = np.isfinite(b)
-    largest = float(np.abs(b[known]).max(initial=0.0))
-    alike = a.shape == b.shape and bool(
-        np.array_equal(a[~known], b[~known], equal_nan=True) and np.isfinite(a[known]).all()
-    )
-    error = float(np.abs(a[known] - b[known]).max(initial=0.0)) if alike else np.inf
+    """Returns two arrays compared; ``maker`` is a node and its operator, ``bound`` a share of the largest."""
+    alike = mine.shape == theirs.shape
+    errors = errors_of(mine, theirs) if alike else np.full(1, np.inf)
+    largest, error = largest_of(theirs), float(errors.max(initial=0.0))
     relative = error / largest if largest else (0.0 if error == 0 else np.inf)
-    shape = tuple(int(size) for size in mine.shape)
+    first = first_difference(mine, theirs, errors, bound * largest) if alike else Difference(error=np.inf)
     return ValueComparison(
-        *maker, nodes, name, str(theirs.dtype), shape, error, relative, largest, relative > bound
+        *maker,
+        nodes,
+        name,
+        str(theirs.dtype),
+        _sizes(mine),
+        error,
+        relative,
+        largest,
+        relative > bound,
+        first.index,
+        first.mine,
+        first.theirs,
+        first.error,
+        first.ulp,
+        _sizes(theirs),
     )
+
+
+def _sizes(array: Array) -> tuple[int, ...]:
+    return tuple(int(size) for size in array.shape)
