@@ -446,7 +446,7 @@ class _Translation:
             opsets=opsets,
             steps=(*graph.steps, *self.steps),
             layouts=self.layouts,
-            aliases={name: (self.resolved(name), ()) for name in self._same},
+            aliases={name: (self.tensors.resolved(name), ()) for name in self.tensors.same},
         ).with_nodes(sort_nodes(nodes, known), constants=self.constants)
 
     def _stale(self, node: Node) -> bool:
