@@ -1,71 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapping rules as data, fusions and host implementations: what they make, and what they refuse."""
+"""Mapping rules as data and host implementations: what they make, and what they refuse."""
 
 from __future__ import annotations
 
-import inspect
 import json
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
-
-FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
-X = np.random.default_rng(0).uniform(-2, 2, (2, 3, 4)).astype(np.float32)
+from tests.integration.rule_models import (
+    FLOAT,
+    INT32,
+    INT64,
+    X,
+    acme,
+    command,
+    explained,
+    fuse_gate,
+    here,
+    model,
+    node,
+    run,
+)
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
     od.plugins.reset()
-
-
-def node(
-    op_type: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "acme", **attributes: Any
-) -> Any:
-    name = f"{op_type}_{outputs[0]}"
-    return helper.make_node(op_type, inputs, outputs, name=name, domain=domain, **attributes)
-
-
-def model(
-    nodes: Sequence[Any], outputs: dict[str, int], version: int = 1, **constants: Any
-) -> onnx.ModelProto:
-    """A model with the input x of [2, 3, 4] whose outputs have these types, and any shape."""
-    x = helper.make_tensor_value_info("x", FLOAT, [2, 3, 4])
-    made = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
-    held = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    graph = helper.make_graph(list(nodes), "net", [x], made, held)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("acme", version)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def run(given: onnx.ModelProto, **options: Any) -> list[Any]:
-    """The outputs, all computed on the device."""
-    session = od.InferenceSession(given, fallback="error", **options)
-    found = session.run(None, {"x": X})
-    assert session.last_run is not None and session.last_run.dispatches == 1
-    return found
-
-
-def acme() -> Any:
-    return od.frontend("onnx", domain="acme")
-
-
-def here() -> int:
-    """The line of the caller."""
-    frame = inspect.currentframe()
-    assert frame is not None and frame.f_back is not None
-    return frame.f_back.f_lineno
 
 
 # -- one node to one ---------------------------------------------------------------------------------
@@ -380,102 +350,6 @@ def test_a_callback_that_never_ends() -> None:
         od.InferenceSession(model([node("Loops", ["x"], ["y"])], {"y": FLOAT}), kernel_seconds=0.5)
 
 
-# -- fusions -----------------------------------------------------------------------------------------
-
-GATED = [node("Sigmoid", ["x"], ["s"], ""), node("Mul", ["s", "x"], ["y"], ""), node("Neg", ["y"], ["z"], "")]
-
-
-def _fused(name: str, general: bool = True) -> None:
-    @od.fusion(name, general=general)
-    def found(p: Any) -> Any:
-        p.find("Mul(a, Sigmoid(a))")
-        return lambda g, m: g.Relu(m["a"])
-
-
-def test_a_fusion_is_on_or_off_by_name() -> None:
-    silu, relu = -X / (1 + np.exp(-X)), -np.maximum(X, 0)
-    _fused("Gated", general=False)
-    np.testing.assert_allclose(run(model(GATED, {"z": FLOAT}))[0], silu, rtol=1e-5)
-    np.testing.assert_array_equal(run(model(GATED, {"z": FLOAT}), fusions=["Gated"])[0], relu)
-    _fused("Always")
-    np.testing.assert_array_equal(run(model(GATED, {"z": FLOAT}))[0], relu)
-    np.testing.assert_allclose(run(model(GATED, {"z": FLOAT}), fusions=["-Always"])[0], silu, rtol=1e-5)
-    with pytest.raises(od.InputError, match=r"'Alwais'.*Did you mean"):
-        run(model(GATED, {"z": FLOAT}), fusions=["Alwais"])
-
-
-def test_a_fusion_of_several_roots() -> None:
-    @od.fusion("Both")
-    def both(p: Any) -> Any:
-        p.find("Mul(e, const(k))", "Neg(e)", E="Exp(a)")
-        p.where("k of 2", lambda m: float(m["k"].constant) == 2)
-        return lambda g, m: (g.Relu(m["e"]), g.Abs(m["e"]))
-
-    nodes = [
-        node("Mul", ["x", "two"], ["y"], ""),
-        node("Neg", ["x"], ["z"], ""),
-        node("Add", ["y", "z"], ["w"], ""),
-    ]
-    (w,) = run(model(nodes, {"w": FLOAT}, two=np.float32(2)))
-    np.testing.assert_array_equal(w, np.maximum(X, 0) + np.abs(X))
-    (w,) = run(model(nodes, {"w": FLOAT}, two=np.float32(3)))
-    np.testing.assert_allclose(w, 3 * X - X, rtol=1e-5)
-
-
-def test_roots_that_depend_on_each_other_outside_are_not_fused() -> None:
-    @od.fusion("Both")
-    def both(p: Any) -> Any:
-        p.find("Exp(a)", "Neg(b)")
-        return lambda g, m: (g.Exp(m["a"]), g.Neg(m["b"]))
-
-    nodes = [node("Exp", ["x"], ["e"], ""), node("Abs", ["e"], ["f"], ""), node("Neg", ["f"], ["y"], "")]
-    given = model(nodes, {"y": FLOAT})
-    np.testing.assert_allclose(run(given)[0], -np.exp(X), rtol=1e-5)
-    assert "on a path" in explained(given, "Neg_y")[0]["refused"]
-
-
-def test_the_first_fusion_has_a_node_and_the_overlap_is_reported() -> None:
-    _fused("First")
-
-    @od.fusion("Pair")
-    def pair(p: Any) -> Any:
-        p.find("Relu(Relu(a))")
-        return lambda g, m: g.Relu(m["a"])
-
-    chain = [node("Relu", ["x" if i == 0 else f"r{i - 1}"], [f"r{i}"], "") for i in range(3)]
-    given = model(chain, {"r2": FLOAT})
-    np.testing.assert_array_equal(run(given)[0], np.maximum(X, 0))
-    refused = [step["refused"] for step in explained(given, "Relu_r2") if step["refused"]]
-    assert refused == ["Relu_r1 is in its match at Relu_r1 already"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [
-        (lambda p: p.find("Mul(a,"), "Mul(a,"),
-        (lambda p: p.find("a"), "the root 'a'"),
-        (lambda p: None, "no pattern"),
-        (lambda p: p.find("Neg(a)"), "a function (g, m)"),
-        (lambda p: p.gone(), "gone"),
-    ],
-)
-def test_a_wrong_fusion_is_refused_with_file_and_line(pattern: Any, text: str) -> None:
-    with pytest.raises(od.RuleError) as refused:
-        od.fusion("Wrong")(pattern)
-    assert text in str(refused.value) and refused.value.file == __file__
-    assert not od.plugins.loaded()
-
-
-def test_what_a_fusion_writes_is_checked() -> None:
-    @od.fusion("Wrong")
-    def wrong(p: Any) -> Any:
-        p.find("Mul(a, Sigmoid(a))")
-        return lambda g, m: m["gone"]
-
-    with pytest.raises(od.RuleError, match=r"node Mul_y.*fusion Wrong.*'gone'"):
-        run(model(GATED, {"z": FLOAT}))
-
-
 # -- plug-in files -----------------------------------------------------------------------------------
 
 RULES = """
@@ -569,20 +443,6 @@ def test_a_host_implementation_that_fails_is_named(function: Any, text: str) -> 
 # -- the command line ------------------------------------------------------------------------------------
 
 
-def explained(given: onnx.ModelProto, name: str) -> Any:
-    """What ``ops explain`` says of a node."""
-    return command("explain", given, name)["steps"]
-
-
-def command(what: str, given: onnx.ModelProto, *more: str) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "net.onnx"
-        onnx.save(given, path)
-        result = CliRunner().invoke(app, ["ops", what, str(path), *more, "--json"])
-    assert result.exit_code in (0, 2), result.output
-    return json.loads(result.stdout)
-
-
 def test_check_lists_what_is_mapped_and_what_is_not() -> None:
     acme().op("OldName", to="Relu", versions=(1, 6))
     nodes = [
@@ -603,7 +463,7 @@ def test_check_lists_what_is_mapped_and_what_is_not() -> None:
 def test_the_map_has_every_kind() -> None:
     acme().op("OldName", to="Relu", versions=(1, 6))
     line = here() - 1
-    _fused("Gated")
+    fuse_gate("Gated")
     result = CliRunner().invoke(app, ["ops", "map", "--json"])
     rows = json.loads(result.stdout)
     own = next(row for row in rows if row["source"] == "acme::OldName")
