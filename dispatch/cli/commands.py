@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``onedispatch run | compile | inspect | compare | bench | ops | kernel | txn | ...``."""
+"""The command line: ``onedispatch run | compile | inspect | compare | bench | ops | kernel | rule | ...``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from onedispatch.dispatch.base import ctrl_c
-from onedispatch.dispatch.cli import bench, compare, info, kernel, models, ops, replay, survey, txn
+from onedispatch.dispatch.cli import bench, compare, info, kernel, models, ops, replay, rule, survey, txn
 from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.output import errors, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
@@ -47,6 +47,7 @@ txn.app.command("survey")(survey.survey)
 app.add_typer(ops.app, name="ops")
 app.add_typer(txn.app, name="txn")
 app.add_typer(kernel.app, name="kernel")
+app.add_typer(rule.app, name="rule")
 
 
 def run() -> None:

@@ -105,9 +105,18 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
     return tuple(row[0] for row in own)
 
 
+def module_of(file: Path) -> ModuleType | None:
+    """Returns the module that a Python file is loaded as, None if it is not loaded."""
+    return sys.modules.get(_module_name(file))
+
+
+def _module_name(file: Path) -> str:
+    return f"onedispatch_plugin_{file.stem}_{blake2b(str(file).encode(), digest_size=4).hexdigest()}"
+
+
 def _run_python(file: Path) -> None:
     """Runs the file as a module of its own, which stays in ``sys.modules`` where all goes well."""
-    name = f"onedispatch_plugin_{file.stem}_{blake2b(str(file).encode(), digest_size=4).hexdigest()}"
+    name = _module_name(file)
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise refused(f"plug-in {file}", "a file that Python does not take for a module")
