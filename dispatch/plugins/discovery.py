@@ -22,12 +22,12 @@ from typing import Any
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
-from onedispatch.dispatch.plugins.entry_points import installed, load_entry_point
+from onedispatch.dispatch.plugins.entry_points import described, installed, load_entry_point
 from onedispatch.dispatch.plugins.files import PATH_VARIABLE, files_of, search_path
 from onedispatch.dispatch.plugins.loading import Plugin, load_file
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.catalog import OnConflict, check_policy
-from onedispatch.transactions.base.errors import InputError, KernelLibraryError
+from onedispatch.transactions.base.errors import InputError, KernelLibraryError, RuleError
 from onedispatch.transactions.base.signature import bounded_repr
 
 CONFLICT_VARIABLE = "ONEDISPATCH_PLUGIN_CONFLICT"
@@ -160,10 +160,12 @@ def _load_installed(policy: OnConflict) -> None:
     for point in installed():
         try:
             found = load_entry_point(point, policy, _STATE.plugins)
-        except KernelLibraryError as error:
-            if error.status == catalog.TAKEN:
+        except (KernelLibraryError, RuleError) as error:
+            if getattr(error, "conflict", getattr(error, "status", 0) == catalog.TAKEN):
                 raise
             line = str(error)
+            if isinstance(error, RuleError):  # which names the rule, not who brought it
+                line = f"{described(point)}: {line}"
             _STATE.broken.append(line)
             warnings.warn(f"{line} Models that do not need it run.", PluginWarning, stacklevel=2)
             continue

@@ -212,6 +212,7 @@ def _check_extra(extra: Extra, others: list[Extra], *, again: bool = True) -> No
                 f"a second one: {other.name} of {other.place} is there already",
                 "one for each operator and version, one fusion of each name",
                 "remove one of the two, or load the first of them: on_conflict='first'",
+                conflict=True,
             )
 
 

@@ -313,6 +313,21 @@ def test_a_broken_package_is_a_warning_and_the_others_are_there(
         od.kernels()
 
 
+def test_a_package_with_a_wrong_rule_is_broken_and_two_with_one_rule_are_an_error(install: Install) -> None:
+    rule = "import onedispatch as od\nod.frontend('onnx', domain='acme').op('X', to='Relu')"
+    install("wrong", "wrong_rules", source=f"{rule}.default(alpha=1)\n")
+    install("alpha", "alpha_rules", source=rule)
+    with pytest.warns(PluginWarning, match=r"entry point wrong = wrong_rules of package wrong: .*'alpha'"):
+        assert [plugin.rules for plugin in od.plugins.loaded()] == [("rule for acme::X",)]
+    assert len(od.plugins.broken()) == 1
+    od.plugins.reset()
+    for name in ("alpha_rules", "wrong_rules"):
+        sys.modules.pop(name, None)
+    install("bravo", "bravo_rules", source=rule)
+    with pytest.raises(od.RuleError, match="a second one"):
+        od.plugins.loaded()
+
+
 def test_two_packages_with_one_name_are_an_error(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("bravo", "alpha"):
         install(package, f"{package}_kernels", source=f"NAMES = 'acme::f@1'\n{PLUGIN}")

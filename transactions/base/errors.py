@@ -173,7 +173,8 @@ class KernelLibraryError(KernelError):
 class RuleError(OneDispatchError):
     """A mapping rule or a fusion is wrong, or what it does to a node is.
 
-    ``file`` and ``line`` say where the rule is, "" and 0 where that is not known.
+    ``file`` and ``line`` say where the rule is, "" and 0 where that is not known; ``conflict``: another rule
+    is for the same.
     """
 
     def __init__(
@@ -185,10 +186,12 @@ class RuleError(OneDispatchError):
         *,
         file: str = "",
         line: int = 0,
+        conflict: bool = False,
     ) -> None:
         super().__init__(where, given, accepted, remedy)
         self.file = file
         self.line = line
+        self.conflict = conflict
 
     def location(self) -> str:
         return f"{self.where} ({self.file}, line {self.line})" if self.file else self.where
