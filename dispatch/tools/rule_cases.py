@@ -369,7 +369,7 @@ def model_of(case: Case, domain: str, version: int | None = None) -> ModelProto:
         own = Target.parsed(data.op) if "::" in data.op else Target(domain, data.op)
         outputs = data.outputs if data.outputs is not None else _made(own, version or OPSET)
         proto = helper.make_node(own.op_type, data.inputs, outputs, name=data.name, domain=own.domain)
-        proto.attribute.extend(written(name, value) for name, value in data.attributes.items())
+        proto.attribute.extend(written(None, name, value) for name, value in data.attributes.items())
         opsets[own.domain] = version or case.version or (1 if own.domain else OPSET)
         nodes.append(proto)
     names = case.outputs if case.outputs is not None else tuple(nodes[-1].output)
