@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,21 +45,32 @@ def check_file(
     path = arguments.file_path("kernel check", file).resolve()
     if not path.exists():
         raise InputError("kernel check", str(file), "a kernel library (.so), or a Python file with kernels")
-    target = find_device(device)
+    report = check_kernels(lambda: _kernels_of(path, kernel), options, cases, find_device(device))
+    if report.failed is not None:
+        raise InputError(*report.failed) if not report.findings else KernelError(*report.failed)
+    return report
 
-    report = CheckReport()
+
+def check_kernels(
+    find: Callable[[], Sequence[PluginKernel]],
+    options: Options,
+    cases: Sequence[str] = (),
+    target: Device | None = None,
+) -> CheckReport:
+    """Checks the kernels that ``find`` gives in a child process; where one ends it, another does the rest."""
+    report, device = CheckReport(), target or find_device("npu2")
 
     def work(reporter: Reporter) -> None:
         reporter.case(LOADING, "")
         try:
-            plugins = _kernels_of(path, kernel)
+            plugins = find()
         except OneDispatchError as error:
             reporter.failed(error)
             return
         with kernel_limit(options.seconds):
             for plugin in plugins:
                 if plugin.kernel.name not in report.kernels:
-                    check_kernel(reporter, plugin, target, options, cases)
+                    check_kernel(reporter, plugin, device, options, cases)
 
     limit = TimeLimit(options.limit)
     run_in_child(work, options.seconds + GRACE, report, limit=limit)
@@ -68,8 +79,6 @@ def check_file(
     ):  # another child checks the remaining kernels
         run_in_child(work, options.seconds + GRACE, report, limit=limit)
     report.kernels = {name: one for name, one in report.kernels.items() if name != LOADING or one.findings}
-    if report.failed is not None:
-        raise InputError(*report.failed) if not report.findings else KernelError(*report.failed)
     return report
 
 

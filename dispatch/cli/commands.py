@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``onedispatch run | compile | inspect | compare | bench | ops | kernel | rule | ...``."""
+"""The command line: ``onedispatch run | compile | inspect | compare | bench | ops | rule | doctor | ...``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ import typer
 from rich.text import Text
 
 from onedispatch.dispatch.base import ctrl_c
-from onedispatch.dispatch.cli import bench, compare, info, kernel, models, ops, replay, rule, survey, txn
+from onedispatch.dispatch.cli import (
+    bench,
+    compare,
+    doctor,
+    info,
+    kernel,
+    models,
+    ops,
+    replay,
+    rule,
+    survey,
+    txn,
+)
 from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.output import errors, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
@@ -41,6 +53,7 @@ app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
 app.command("bench")(takes_plugins(expands_flags(bench.bench)))
+app.command("doctor")(doctor.doctor)
 app.command("devices")(info.devices)
 txn.app.command("replay")(replay.replay)
 txn.app.command("survey")(survey.survey)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from onedispatch.dispatch.base import arguments
@@ -27,7 +28,7 @@ from onedispatch.dispatch.plugins.files import PATH_VARIABLE, files_of, search_p
 from onedispatch.dispatch.plugins.loading import Plugin, load_file
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.catalog import OnConflict, check_policy
-from onedispatch.transactions.base.errors import InputError, KernelLibraryError, RuleError
+from onedispatch.transactions.base.errors import InputError, KernelLibraryError, OneDispatchError, RuleError
 from onedispatch.transactions.base.signature import bounded_repr
 
 CONFLICT_VARIABLE = "ONEDISPATCH_PLUGIN_CONFLICT"
@@ -78,6 +79,44 @@ def load(given: Iterable[str], named_by: str, on_conflict: OnConflict | None = N
         _renewed()
         policy = on_conflict or conflict_policy()
         return [plugin for one in given for plugin in _load(one, named_by, policy)]
+
+
+def load_each(named: Iterable[str], named_by: str = "--plugin") -> list[tuple[str, OneDispatchError]]:
+    """Loads what is named and what is found, one after another, and returns what does not load, with why.
+
+    Nothing is left for ``ensure`` to load afterwards, or to fail on.
+    """
+    failed: list[tuple[str, OneDispatchError]] = []
+    with _LOCK.guard:
+        _renewed()
+        policy, listed = conflict_policy(), search_path()
+        for given, by in (*((one, named_by) for one in named), *((one, PATH_VARIABLE) for one in listed)):
+            try:
+                files = [str(file) for file in files_of(given, by)]
+            except OneDispatchError as error:
+                failed.append((given, error))
+                continue
+            failed += _load_apart(files, by, policy)
+        for point in installed():
+            try:
+                found = load_entry_point(point, policy, _STATE.plugins)
+                _STATE.plugins.update({plugin.file: plugin for plugin in found})
+            except OneDispatchError as error:
+                failed.append((described(point), error))
+        _STATE.listed, _STATE.installed = listed, True
+    return failed
+
+
+def _load_apart(files: list[str], by: str, policy: OnConflict) -> list[tuple[str, OneDispatchError]]:
+    """Loads files; those of a folder need not register anything."""
+    failed: list[tuple[str, OneDispatchError]] = []
+    for file in files:
+        if file not in _STATE.plugins:
+            try:
+                _STATE.plugins[file] = load_file(Path(file), by, policy, may_be_empty=len(files) > 1)
+            except OneDispatchError as error:
+                failed.append((file, error))
+    return failed
 
 
 def use(plugins: Any) -> None:

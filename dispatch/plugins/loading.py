@@ -106,8 +106,12 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
 
 
 def module_of(file: Path) -> ModuleType | None:
-    """Returns the module that a Python file is loaded as, None if it is not loaded."""
-    return sys.modules.get(_module_name(file))
+    """Returns the module that a Python file is loaded as, or imported as; None if it is neither."""
+    found = sys.modules.get(_module_name(file))
+    if found is not None:
+        return found
+    every = list(sys.modules.values())
+    return next((one for one in every if getattr(one, "__file__", None) == str(file)), None)
 
 
 def _module_name(file: Path) -> str:

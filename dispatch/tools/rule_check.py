@@ -58,6 +58,7 @@ class CaseResult:
     steps: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    error: OneDispatchError | None = field(default=None, repr=False)  # that it ended with
 
 
 @dataclass
@@ -77,7 +78,10 @@ class RuleResult:
         return bool(self.missing) or any(case.reason for case in self.cases)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"failed": self.failed}
+        found = asdict(replace(self, cases=[replace(case, error=None) for case in self.cases]))
+        for case in found["cases"]:
+            del case["error"]
+        return found | {"failed": self.failed}
 
 
 class Unproven(Exception):
@@ -97,7 +101,7 @@ def check_rules(file: str, prototypes: Sequence[str] = ()) -> list[RuleResult]:
         data += [(name, one) for one in read_prototype(Path(name))]
     cases = [case_of(one, where) for where, one in data]
     _check_known(path, cases, references, found)
-    return [_checked(one, [case for case in cases if _is_of(case, one)], references) for one in found]
+    return [_checked(one, [case for case in cases if applies(case, one)], references) for one in found]
 
 
 def _rules_of(path: Path) -> list[Checked]:
@@ -153,7 +157,8 @@ def _check_known(
             )
 
 
-def _is_of(case: Case, one: Checked) -> bool:
+def applies(case: Case, one: Checked) -> bool:
+    """Whether a case is one of this rule or fusion."""
     if isinstance(one, Fusion):
         return case.fusion == one.name
     return case.op == one.op_type and (case.version is None or one.covers(case.version))
@@ -192,9 +197,13 @@ def source_graph(one: Checked, case: Case) -> Graph:
     version = case.version
     if version is None and isinstance(one, Rule) and one.versions is not None:
         version = one.versions[0]
-    if framework == "tensorflow":
-        return graph_of(case, version)
-    return import_model(model_of(case, one.domain if isinstance(one, Rule) else "", version))
+    try:
+        if framework == "tensorflow":
+            return graph_of(case, version)
+        model = model_of(case, one.domain if isinstance(one, Rule) else "", version)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"case {case.name}", error_line(error), "nodes that ONNX can hold") from error
+    return import_model(model)
 
 
 def run_case(one: Checked, case: Case, reference: Reference | None) -> CaseResult:
@@ -210,7 +219,7 @@ def run_case(one: Checked, case: Case, reference: Reference | None) -> CaseResul
         values = run_graph(graph, case.feed, fusions)
         expected, beside = _expected(one, case, graph, reference)
     except OneDispatchError as error:
-        return _result(case, found, error.statement())
+        return replace(_result(case, found, error.statement()), error=error)
     except Unproven as error:
         gives = ", ".join(f"{np.asarray(one).dtype}{list(np.shape(one))}" for one in values)
         return replace(_result(case, found, f"{error}; it runs, and gives {gives}"), unproven=True)
