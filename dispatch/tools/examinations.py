@@ -301,5 +301,7 @@ def _is_mistake(error: BaseException | None) -> bool:
     if any(isinstance(one, _MISTAKES) for one in causes):
         return True
     root = causes[-1]
-    lacks = isinstance(root, RuleError) and root.where.startswith("node ") and ": attribute " in root.where
-    return isinstance(root, RuleError) and not lacks
+    if not isinstance(root, RuleError):
+        return False
+    lacks = root.where.startswith("node ") and ": attribute " in root.where
+    return not lacks and not root.given.endswith(("operand", "operands"))  # of inputs that the node lacks
