@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+from google.protobuf.message import Message
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
 from onedispatch.dispatch.frontend.external_data import embed, external_array
@@ -38,7 +39,8 @@ from onedispatch.transactions.base.files import read_file, real_path
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
 
-ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
+# Any message: a ModelProto, or a GraphDef, which dispatch/tensorflow reads.
+ModelLike: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | Message
 
 
 def import_model(model: ModelLike) -> Graph:

@@ -144,7 +144,7 @@ class InferenceSession:
             if loaded is None:
                 from onedispatch.dispatch.driver.compile_model import compile_model
 
-                return compile_model(model, shapes=shapes, cache_size=cache_size, **options.given)  # type: ignore[arg-type]
+                return compile_model(model, shapes=shapes, cache_size=cache_size, **options.given)
             options.require(loaded)
             loaded.check_kernels("the compiled model")
             return prepared(loaded, shapes)
@@ -163,7 +163,7 @@ class InferenceSession:
         from onedispatch.operators.plugin.check import Options
 
         options = Options(seconds=self._options.kernel_seconds, limit=self._options.check_seconds)
-        graph = loaded.source if loaded is not None else imported(model, how=requested.reading)  # type: ignore[arg-type]
+        graph = loaded.source if loaded is not None else imported(model, how=requested.reading)
         return AccessCheck(graph, self._values, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
