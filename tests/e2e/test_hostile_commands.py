@@ -71,7 +71,10 @@ RIGHT = {
     "kernel show": ["od::conv"],
     "kernel new": ["acme::made"],
     "devices": [],
-    "ops": [],
+    "doctor": [],
+    "ops list": [],
+    "ops map": [],
+    "ops explain": ["m.onnx", "conv1"],
     "kernel list": [],
 }
 
