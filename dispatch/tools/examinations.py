@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def examine_kernels(plugins: Sequence[Plugin]) -> Outcome:
     outcome = Outcome()
     kernels = catalog.kernels()
     if kernels:
-        checked = check_kernels(_registered, _FEW)
+        checked = check_kernels(_registered, replace(_FEW, limit=_limit(len(kernels))))
         for kernel in kernels:
             name = kernel.kernel.name
             _take(
@@ -97,6 +97,11 @@ def examine_kernels(plugins: Sequence[Plugin]) -> Outcome:
     outcome.ran["kernels"] = len(kernels)
     _examine_mappings(outcome, plugins)
     return outcome
+
+
+def _limit(count: int) -> float:
+    """Seconds that this many kernels or operators may take in all."""
+    return 60.0 + 15.0 * count
 
 
 def _registered() -> list[Any]:
@@ -158,7 +163,7 @@ def _examine_mappings(outcome: Outcome, plugins: Sequence[Plugin]) -> None:
                 if one.name not in report.kernels:
                     _run_mapping(reporter, one)
 
-    limit = TimeLimit(_FEW.limit)
+    limit = TimeLimit(_limit(len(runnable)))
     if runnable:
         run_in_child(work, _FEW.seconds + GRACE, report, limit=limit)
     while report.died and not report.late and report.last[0]:
