@@ -17,6 +17,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_NO_INPUT := 1
 export PYTHON
+# Images set it; the hundreds of processes that tests start would then compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test quick nightly sanitize tsan fuzz fuzz-one lint format generate generated figures conformance bench clean
 .DEFAULT_GOAL := help

@@ -33,6 +33,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,7 @@ NAMED = [*products(), *windows(), *elements(), *logic(), *movements(), *resample
 MOST = 6
 
 
+@cache
 def registered() -> list[Case]:
     """The first cases of the table of every operator that has no row above (of Resize only some): those that
     are one device operator, with finite answers. Their values and onnxruntime's answers go with them."""
@@ -219,9 +221,9 @@ def registered() -> list[Case]:
     return [case for cases in found.values() for case in cases]
 
 
-REGISTERED = registered()
-CASES = [*NAMED, *REGISTERED]
-ALONE = frozenset(one.op_type for one in CASES)
+def all_cases() -> list[Case]:
+    """The rows above, then those of the table."""
+    return [*NAMED, *registered()]
 
 
 @dataclass(frozen=True)
@@ -280,10 +282,11 @@ def parted() -> list[Step]:
     """The device operators of the first cases of every operator that always takes several of them, or does
     for its further results."""
     found: dict[str, list[Step]] = {}
+    alone = {one.op_type for one in all_cases()}
     for one in TABLE:
         kept = found.setdefault(one.op_type, [])
         if (
-            (one.op_type in ALONE and one.outputs == 1)
+            (one.op_type in alone and one.outputs == 1)
             or len(kept) >= MOST
             or not np.isfinite(one.expected[0]).all()
         ):
@@ -417,15 +420,14 @@ def main() -> int:
     for old in folder.iterdir():
         if old.suffix in {".xclbin", ".txn", ".params", ".const", ".weights", ".case"}:
             old.unlink()
-    for number, one in enumerate(CASES):
+    cases, narrow, parts = all_cases(), steps(), parted()
+    for number, one in enumerate(cases):
         write(one, folder, f"{number:03d}_{one.op_type}_{one.device}", number >= len(NAMED))
-    narrow = steps()
-    for number, step in enumerate(narrow, len(CASES)):
+    for number, step in enumerate(narrow, len(cases)):
         write_step(step, folder, f"{number:03d}_step_{step.narrowest}_{step.case.op_type}", step.narrowest)
-    parts = parted()
-    for number, step in enumerate(parts, len(CASES) + len(narrow)):
+    for number, step in enumerate(parts, len(cases) + len(narrow)):
         write_step(step, folder, f"{number:03d}_part_{step.op.kind}_{step.case.op_type}", None)
-    print(f"{len(CASES) + len(narrow) + len(parts)} cases in {folder}")
+    print(f"{len(cases) + len(narrow) + len(parts)} cases in {folder}")
     return 0
 
 
