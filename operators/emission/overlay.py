@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -90,17 +91,25 @@ def overlay_transaction(device: Device, image: Image = EMPTY) -> bytes:
             f"at most {device.count('core.program_memory_bytes')}",
             "link fewer kernels, or for fewer element types",
         )
-    builder = TransactionBuilder.for_device(device)
+    builder = deepcopy(_routed(device))
+    program = struct.pack(f"<{len(image.words)}I", *image.words)
+    for column in range(device.columns):
+        for row in range(limits.rows):
+            _start(builder, column, row, program)
+    return builder.to_bytes()
+
+
+@lru_cache(maxsize=16)
+def _routed(device: Device) -> TransactionBuilder:
+    """The part of an overlay that all images have; callers copy it before they go on."""
+    builder, limits = TransactionBuilder.for_device(device), resources(device)
     for column in range(device.columns):
         _shim(builder, column)
         _mem(builder, column, limits)
         lay_token_routes(builder, column)
         for row in range(limits.rows):
             _core(builder, column, row, limits)
-    for column in range(device.columns):
-        for row in range(limits.rows):
-            _start(builder, column, row, image)
-    return builder.to_bytes()
+    return builder
 
 
 def own_packet(row: int) -> int:
@@ -262,10 +271,10 @@ def _results(tile: _Tile, row: int, limits: Resources, shared: bool) -> None:
     tile.builder.blockwrite(tile.address("SWITCH_MERGE", OUT_ARBITER), merge_words(limits, row))
 
 
-def _start(builder: TransactionBuilder, column: int, row: int, image: Image) -> None:
+def _start(builder: TransactionBuilder, column: int, row: int, program: bytes) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
     tile.write("CORE_CONTROL", _RESET)
-    builder.blockwrite(tile.address("PROGRAM_MEMORY"), image.words)
+    builder.blockwrite(tile.address("PROGRAM_MEMORY"), program)
     tile.write("CORE_CONTROL", 0)
     tile.write("CORE_CONTROL", _RUN)
 
