@@ -181,8 +181,8 @@ def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
             if replaced is not None and key not in _MAPPINGS:
                 _COVERED[key] = replaced
             _MAPPINGS[key] = bound
-        _EXTRAS[:] = [one for one in _EXTRAS if not any(extra.clashes(one) for extra in extras)]
-        _EXTRAS.extend(extras)
+        kept = [one for one in _EXTRAS if not any(extra.clashes(one) for extra in extras)]
+        _EXTRAS[:] = [*kept, *extras]
 
 
 def _chosen_extras(batch: Batch, on_conflict: OnConflict) -> list[Extra]:
@@ -311,10 +311,13 @@ def check_policy(where: str, value: object) -> OnConflict:
 # -- asking ---------------------------------------------------------------------------------------
 
 
+# Without the lock, which an exception of a signal handler could leave held: copies are made in one step.
+
+
 def kernels() -> list[PluginKernel]:
     """Every kernel that plug-ins brought, by name."""
-    with _LOCK:
-        return [_KERNELS[name] for name in sorted(_KERNELS)]
+    found = dict(_KERNELS)
+    return [found[name] for name in sorted(found)]
 
 
 def named(name: str) -> PluginKernel | None:
@@ -329,14 +332,13 @@ def by_digest(digest: int) -> PluginKernel | None:
 
 def mappings() -> list[Bound]:
     """Every mapping that plug-ins brought, by domain and operator."""
-    with _LOCK:
-        return [_MAPPINGS[key] for key in sorted(_MAPPINGS)]
+    found = dict(_MAPPINGS)
+    return [found[key] for key in sorted(found)]
 
 
 def extras() -> list[Extra]:
     """Every mapping rule and fusion of plug-ins, in the order in which they were registered."""
-    with _LOCK:
-        return list(_EXTRAS)
+    return list(_EXTRAS)
 
 
 def forget(origin: str | None = None) -> None:
