@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onedispatch.dispatch.sources.builder import Builder
+from onedispatch.dispatch.sources.formats import FORMATS
 from onedispatch.dispatch.sources.node import Operand, SourceNode
 from onedispatch.dispatch.sources.targets import Target
 
@@ -185,7 +186,10 @@ class Format:
     attribute: str = ""
 
     def apply(self, draft: Draft) -> None:
-        draft.formats[self.port] = self.origin or str(draft.node.attr(self.attribute))
+        said = self.origin or draft.node.attr(self.attribute, None)
+        if said not in FORMATS:
+            raise Refused(f"{self.attribute}={said!r}, where one of {', '.join(FORMATS)} is expected")
+        draft.formats[self.port] = said
 
 
 @dataclass(frozen=True)

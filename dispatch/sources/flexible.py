@@ -20,6 +20,8 @@ ELEMENTWISE = frozenset(
     "Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh "
     "Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor".split()
 )
+# Before operator set 13 they take everything from an axis on as one dimension: the order matters.
+_FLATTENING = frozenset("Softmax LogSoftmax Hardmax".split())
 _AXIS = frozenset("Concat Split Softmax LogSoftmax Hardmax ArgMax ArgMin".split())
 _AXES = frozenset(
     "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
@@ -45,6 +47,8 @@ def flexible(graph: Graph, node: Node, rank: int) -> Flexible | None:
         return None
     if node.op_type in ELEMENTWISE:
         return _elementwise(graph, node, rank)
+    if node.op_type in _FLATTENING and graph.opset_of(node) < 13:
+        return None
     if node.op_type in _AXIS:
         return _along_axis(graph, node, rank)
     if node.op_type in _AXES:

@@ -44,11 +44,14 @@ class _Arrangement:
     moved: dict[str, Node] = field(default_factory=dict)  # the transposes, by their result
     side: dict[str, bool] = field(default_factory=dict)
     bending: dict[str, Flexible] = field(default_factory=dict)  # flexible nodes, by name
+    taken: set[str] = field(default_factory=set)  # names of values and nodes
 
     @classmethod
     def of(cls, graph: Graph, first: str) -> _Arrangement:
         self = cls(graph, first)
+        self.taken = {*graph.values, *graph.constants, *(value.name for value in graph.inputs)}
         for node in graph.nodes:
+            self.taken.update((node.name, *node.reads, *node.writes))
             pair = graph.layouts.get(node.name)
             if pair is not None and set(pair) == {first, _FIRST[first]}:
                 self._move(node, pair[1] == first)
@@ -85,6 +88,13 @@ class _Arrangement:
 
     def _is_moved(self, node: Node) -> bool:
         return len(node.outputs) == 1 and self.moved.get(node.outputs[0]) is node
+
+    def _unused(self, name: str) -> str:
+        """Returns the name, longer where a value or node has it."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
 
     def _root(self, name: str) -> str:
         while name in self.moved:
@@ -141,6 +151,8 @@ class _Arrangement:
             if self._is_moved(node):
                 continue
             reads = [called(name, node) for name in node.inputs]
+            for name in node.captured:  # a body reads it by its own name
+                called(name, node)
             writes = [called(name, node) for name in node.outputs]
             nodes.append(self._written(node, reads, writes, sides.get(node.name), constants))
         for value in graph.inputs:
@@ -186,30 +198,34 @@ class _Arrangement:
         return found
 
     def _names(self) -> dict[tuple[str, bool], str]:
-        """The name of each value on each side: outputs of the model keep theirs."""
-        outputs, found = self.graph.output_names, dict[tuple[str, bool], str]()
+        """The name of each value on each side: inputs and constants keep theirs, then what ``_fixed`` has."""
+        fixed, found = self._fixed(), dict[tuple[str, bool], str]()
+        for name in (*(value.name for value in self.graph.inputs), *self.graph.constants):
+            if name in self.side:
+                found[name, self.side[name]] = name
+        given = {*found.values()}
         for name in self.side:
             key = (self._root(name), self.side[name])
-            if key not in found or (name in outputs and found[key] not in outputs):
+            if key not in found or (name in fixed and found[key] not in fixed | given):
                 found[key] = name
-        taken = {*self.side, *self.graph.values, *self.graph.constants}
         for root in {root for root, _ in found}:
             for side in (True, False):
                 if (root, side) not in found:
-                    name = f"{root}/{self._format(side)}"
-                    while name in taken:
-                        name += "_"
-                    taken.add(name)
-                    found[root, side] = name
+                    found[root, side] = self._unused(f"{root}/{self._format(side)}")
         return found
 
+    def _fixed(self) -> set[str]:
+        """Names that stay, whichever value they are: outputs of the model, and what bodies read."""
+        captured = {name for node in self.graph.nodes for name in node.captured}
+        return (captured | self.graph.output_names) & self.side.keys()
+
     def _copies(self, names: Mapping[tuple[str, bool], str]) -> list[Node]:
-        """Outputs of the model that are one value under several names."""
+        """Names that stay, of values that have several."""
         found = []
-        for name in self.graph.output_names & self.side.keys():
+        for name in sorted(self._fixed()):
             own = names[self._root(name), self.side[name]]
             if own != name:
-                proto = helper.make_node("Identity", [own], [name], name=f"{name}/Identity")
+                proto = helper.make_node("Identity", [own], [name], name=self._unused(f"{name}/Identity"))
                 found.append(self._read(proto))
         return found
 
@@ -226,7 +242,7 @@ class _Arrangement:
             pair = self._pair(bool(side))
             attributes, arrays = found.follow(permutation(*pair))
             for index, array in arrays.items():
-                name = f"{node.name}/{self._format(bool(side))}_{index}"
+                name = self._unused(f"{node.name}/{self._format(bool(side))}_{index}")
                 array.flags.writeable = False
                 constants[name] = array
                 reads[index] = name
@@ -246,7 +262,7 @@ class _Arrangement:
         perm = list(permutation(*self._pair(side)))
         source, result = names[root, not side], names[root, side]
         known = next((n for n in self.moved.values() if n.outputs[0] == result), None)
-        name = known.name if known is not None else f"{result}/Transpose"
+        name = known.name if known is not None else self._unused(f"{result}/Transpose")
         return self._read(helper.make_node("Transpose", [source], [result], name=name, perm=perm))
 
     def _value(self, root: str, side: bool, name: str) -> Value:

@@ -402,8 +402,10 @@ class _Translation:
             text = error.statement() if isinstance(error, ModelError) else error_line(error)
             raise self._failed(place, rule, node, text, f"a node {call.target} that is valid") from error
         if isinstance(read, Node):
+            before = len(self.nodes)
             self._node(read, trail)
-            if call.layout is not None:
+            # A rule for Transpose itself may have written something else.
+            if call.layout is not None and self.nodes[before:] == [read]:
                 self.layouts[name] = call.layout
         else:  # a Constant
             self.constants[outputs[0]] = read

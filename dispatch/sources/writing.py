@@ -61,6 +61,8 @@ def _input(draft: Draft, index: int, name: str) -> Operand | None:
     found = name if isinstance(name, Operand) else Operand(name, g.writer)
     origin = draft.formats.get(("in", index), "ND")
     if origin != "ND":
+        if found.rank not in (None, len(origin)):
+            raise Refused(f"input {index} ({name}) has rank {found.rank}, where format {origin} is said")
         found = g.relayout(found, origin, current_of(origin))
     schema = target.schema(g.opset)
     wanted = fixed_type((target.op_type, target.domain, g.opset), index) if schema is not None else None

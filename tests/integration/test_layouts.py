@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -145,6 +146,77 @@ def test_a_mean_over_rows_and_columns_needs_none() -> None:
     mean = net.op("ReduceMean", net.conv("x"), net.ints(1, 2), keepdims=0)
     graph = arrange(translated(net.model({mean: [2, 4]})))
     assert moves(graph) == 1  # of x
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_a_softmax_that_flattens_keeps_its_order(axis: int) -> None:
+    net = Net(0)
+    end = net.conv(net.op("Softmax", net.conv("x"), axis=axis))
+    model = net.model({end: [2, 4, 6, 4]})
+    model.opset_import[0].version = 12
+    before = translated(model)
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 4, 6, 4)).astype(np.float32)
+    (mine,), (theirs,) = computed(arrange(before), x), computed(before, x)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_what_a_body_reads_keeps_its_name(more: bool) -> None:
+    net = Net(0)
+    value = net.op("Relu", net.conv("x"))
+    ends = {net.conv(value): [2, 4, 6, 4]} if more else {}
+    branches = {}
+    for name, op_type in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        end = helper.make_tensor_value_info(name, FLOAT, None)
+        branch = [helper.make_node(op_type, [value], [name])]
+        branches[name] = helper.make_graph(branch, name, [], [end])
+    net.constants.append(numpy_helper.from_array(np.array(0, np.float32), "zero"))
+    above = net.op("Greater", net.op("ReduceSum", "x", keepdims=0), "zero")
+    ends[net.op("If", above, **branches)] = [2, 4, 6, 4]
+    before = translated(net.model(ends))
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 4, 6, 4)).astype(np.float32)
+    for mine, theirs in zip(computed(arrange(before), x), computed(before, x), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_may_be_an_input_moved_there_and_back() -> None:
+    @od.frontend("onnx", domain=DOMAIN).expand("Moves")
+    def moves_of(g: Any, n: Any) -> Any:
+        there = g.relayout(n.inputs[0], "NHWC", "NCHW")
+        return there, there, g.relayout(there, "NCHW", "NHWC"), g.relayout(n.inputs[0], "NHWC", "NCHW")
+
+    net = Net(0)
+    ends = net.op("Moves", "x", outputs=4, domain=DOMAIN)
+    graph = arrange(translated(net.model({name: [] for name in ends})))
+    graph = replace(graph, outputs=tuple(replace(one, shape=None) for one in graph.outputs))
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 4, 6, 4)).astype(np.float32)
+    first = x.transpose(0, 3, 1, 2)
+    for found, expected in zip(computed(graph, x), (first, first, x, first), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len({node.name for node in graph.nodes}) == len(graph.nodes)
+
+
+def test_a_rule_for_the_transposes_themselves() -> None:
+    @od.frontend("onnx").expand("Transpose")
+    def transpose(g: Any, n: Any) -> Any:
+        return g.Neg(g.Neg(g.Transpose(n.inputs[0])))
+
+    net = Net(0)
+    end = net.conv(net.conv("x"))
+    before = translated(net.model({end: [2, 4, 6, 4]}))
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 4, 6, 4)).astype(np.float32)
+    (mine,), (theirs,) = computed(arrange(before), x), computed(before, x)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_format_that_the_model_cannot_mean_is_refused() -> None:
+    nhwc = od.frontend("onnx", domain=DOMAIN)
+    nhwc.op("Said", to="MaxPool").auto().format(0, attr="layout")
+    for layout, text in (("ABCD", "layout='ABCD', where one of ND, "), ("NWC", "rank 4, where format NWC")):
+        net = Net(0)
+        end = net.op("Said", "x", domain=DOMAIN, kernel_shape=[1, 1], layout=layout)
+        with pytest.raises(od.UnknownOperatorError, match=f"refused it: .*{text}"):
+            od.InferenceSession(net.model({end: [2, 4, 6, 4]}))
 
 
 @settings(max_examples=examples(200), deadline=None, derandomize=True)
