@@ -60,7 +60,7 @@ def shape_from(
     if sizes is None or sizes.ndim != 1:
         return None
     if any(one is not None and one < -(node.op_type == "Reshape") for one in sizes):
-        return None  # no sizes: told when the node is checked
+        return None  # no sizes: the check of the node says so
     if node.op_type == "ConstantOfShape":
         return list(sizes)
     found = [_copied(node, whole, i) if size == 0 else size for i, size in enumerate(sizes)]

@@ -460,7 +460,7 @@ class _Translation:
     def _identity(self, source: str, output: str) -> None:
         """An output that is another value under its own name."""
         if source == output:
-            return  # an input of the model, or what nothing writes: told by the import
+            return  # an input of the model, or what nothing writes, which the import reports
         name = self.unique(f"{output}/Identity")
         proto = helper.make_node("Identity", [source], [output], name=name)
         read = read_node(proto, self.opsets, self.graph.ir_version)

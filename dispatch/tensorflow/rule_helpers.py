@@ -35,7 +35,7 @@ def numbers(n: SourceNode, index: int, what: str) -> list[int]:
 
 
 def rank(x: Operand, what: str) -> int:
-    """Returns how many dimensions a tensor has. Raises ``Refused`` if nobody knows."""
+    """Returns how many dimensions a tensor has. Raises ``Refused`` if that is unknown."""
     if x.rank is None:
         raise Refused(f"{what} ({x}) of unknown rank")
     return x.rank

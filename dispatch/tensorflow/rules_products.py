@@ -53,7 +53,7 @@ tf.op("Einsum").auto().variadic("inputs", count="N")
 
 
 def _unless_no_axes(n: SourceNode) -> int | None:
-    """Without axes TensorFlow reduces nothing, ONNX everything unless it is told."""
+    """Without axes TensorFlow reduces nothing, ONNX everything unless an attribute says so."""
     axes = n.inputs[1].constant
     return 1 if axes is None or not axes.size else None
 

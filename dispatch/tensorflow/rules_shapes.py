@@ -38,7 +38,7 @@ def rank_of(g: Builder, n: SourceNode) -> Any:
 
 
 def _zeros_are_sizes(n: SourceNode) -> int | None:
-    """A size of 0 is no elements in TensorFlow; in ONNX it is that of the input, unless it is told."""
+    """A size of 0 is no elements in TensorFlow; in ONNX that of the input, unless an attribute says so."""
     sizes = n.inputs[1].constant
     return 1 if sizes is not None and 0 in sizes and -1 not in sizes else None
 

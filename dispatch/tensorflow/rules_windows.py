@@ -229,7 +229,7 @@ def fused_batch_norm(g: Builder, n: SourceNode) -> Any:
 def _by_own_moments(g: Builder, n: SourceNode, image: Operand) -> Any:
     """In training, by the moments of the batch: with one image in it an InstanceNormalization.
 
-    Keras normalises layers so, with a channel for each row that it normalises. What nobody reads of the
+    Keras normalises layers so, with a channel for each row that it normalises. What nothing reads of the
     moments is dropped later.
     """
     if image.shape is None or image.shape[0] != 1 or n.attr("exponential_avg_factor") != 1:

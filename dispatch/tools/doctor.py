@@ -2,7 +2,7 @@
 """Examines an installation: versions, paths, and every plug-in with all that it registers, run once.
 
 Nothing stops at a failure. What cannot be run without knowing more, such as a rule that asks for an attribute
-which nobody made up, is a note and no failure.
+that a made-up node lacks, is a note and no failure.
 """
 
 from __future__ import annotations
