@@ -27,6 +27,7 @@ from onedispatch.dispatch.sources.targets import Target
 from onedispatch.operators.plugin import catalog
 from onedispatch.transactions.base.boundary import error_line, public
 from onedispatch.transactions.base.errors import InputError, RuleError
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import did_you_mean
 
@@ -273,7 +274,8 @@ def fusion(name: str, *, general: bool = True, framework: str | None = None) -> 
             build = function(pattern)
         except RuleError as error:
             raise RuleError(error.where, error.given, error.accepted, error.remedy, **_at(place)) from error
-        except Exception as error:  # code of others
+        except (Exception, SystemExit) as error:  # code of others
+            reraise_from_handler(error)
             raise RuleError(
                 f"fusion {name}", error_line(error), "a function of the pattern", **_at(place)
             ) from error

@@ -15,6 +15,7 @@ from onedispatch.dispatch.sources.patterns import FusionMatch, alternatives
 from onedispatch.dispatch.sources.rule import Fusion
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError, ModelError, RuleError
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import did_you_mean
 
 FUSED = "onedispatch.fusion"  # the domain of nodes that stand for a match until they are written
@@ -108,8 +109,9 @@ def _fails(index: Index, fusion: Fusion, match: FusionMatch, roots: Sequence[str
                 return read_elsewhere(name, node.name, others[0])
     for condition in fusion.conditions:
         try:
-            holds = condition.holds(match)
-        except Exception as error:  # code of others
+            holds = bool(condition.holds(match))
+        except (Exception, SystemExit) as error:  # code of others
+            reraise_from_handler(error)
             place = fusion.place
             where = f"fusion {fusion.name}: condition {condition.name!r}, node {match.nodes[-1].name}"
             raise RuleError(

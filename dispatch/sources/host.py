@@ -73,7 +73,7 @@ class HostImplementation:
     def compute(self, node: Node, graph: Graph, inputs: Sequence[Array | None]) -> list[Array]:
         """Returns the outputs. Raises ``RuleError`` for a function that fails, or gives something else."""
         source = SourceNode(node, 1, _OfGraph(graph, graph.value))
-        made = self._called(self.function, node, source, *inputs)
+        made = self._called(self.function, node, source, *map(_unwritable, inputs))
         results = list(made) if isinstance(made, tuple | list) else [made]
         arrays = all(isinstance(one, np.ndarray | np.generic) for one in results)
         if len(results) != len(node.outputs) or not arrays:
@@ -81,7 +81,8 @@ class HostImplementation:
             raise self._wrong(node, kinds, f"arrays for {counted(len(node.outputs), 'output')}")
         found = []
         for name, result in zip(node.outputs, results, strict=True):
-            value, array = graph.value(name), np.ascontiguousarray(result).reshape(np.shape(result))
+            # The function may keep what it gives, or give what it got: neither may change with the result.
+            value, array = graph.value(name), np.array(result, order="C")
             if value.dtype is not None and array.dtype != value.dtype:
                 raise self._wrong(node, f"{array.dtype} as output {name}", str(value.dtype))
             found.append(array)
@@ -92,13 +93,22 @@ class HostImplementation:
             return function(*arguments)
         except OneDispatchError:
             raise
-        except Exception as error:  # code of others
+        except (Exception, SystemExit) as error:  # code of others
             reraise_from_handler(error)
             raise self._wrong(node, error_line(error), "a function that computes the node") from error
 
     def _wrong(self, node: Node, given: str, accepted: str) -> RuleError:
         where = f"node {node.name} ({node.op_type}), {self.name}"
         return RuleError(where, given, accepted, file=self.place.file, line=self.place.line)
+
+
+def _unwritable(array: Any) -> Any:
+    """An array that others read too: writing to it is refused."""
+    if not isinstance(array, np.ndarray):  # None, or a list of a sequence
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @dataclass(frozen=True)

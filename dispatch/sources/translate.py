@@ -35,6 +35,7 @@ from onedispatch.transactions.base.errors import (
 )
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.host import kernel_seconds
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 Defaults = Callable[[str], Mapping[str, Any] | None]
@@ -180,16 +181,17 @@ class _Translation:
     def _outer(self, node: Node, groups: Mapping[str, Group]) -> None:
         """Translates a node of the source graph, or what a fusion found."""
         inputs = [self.tensors.resolved(name) for name in node.inputs]
-        if node.domain == FUSED:
-            self._fused(node, groups[node.name])
-            return
-        if self.framework is ONNX and any(self.rules.any_for("onnx", *one) for one in node.inner):
-            node = self._with_bodies(node)
-        if node.domain == self.framework.domain or self.framework is ONNX:
+        fused = node.domain == FUSED and node.name in groups  # a model may have this domain too
+        if fused or node.domain == self.framework.domain or self.framework is ONNX:
             for name in node.writes:
                 known = self.graph.values.get(name)
                 if known is not None and known.dtype is not None:
                     self._wanted[name] = known.dtype
+        if fused:
+            self._fused(node, groups[node.name])
+            return
+        if self.framework is ONNX and any(self.rules.any_for("onnx", *one) for one in node.inner):
+            node = self._with_bodies(node)
         self._node(replace(node, inputs=tuple(inputs)), ())
 
     def _with_bodies(self, node: Node) -> Node:
@@ -400,7 +402,8 @@ class _Translation:
             read = read_node(proto, self.opsets, self.graph.ir_version)
         except (ModelError, TypeError, ValueError, OverflowError) as error:
             text = error.statement() if isinstance(error, ModelError) else error_line(error)
-            raise self._failed(place, rule, node, text, f"a node {call.target} that is valid") from error
+            what = rule.removesuffix(f" ({place})")
+            raise self._failed(place, what, node, text, f"a node {call.target} that is valid") from error
         if isinstance(read, Node):
             before = len(self.nodes)
             self._node(read, trail)
@@ -420,7 +423,7 @@ class _Translation:
     def _note_unmentioned(self, rule: Rule, source: SourceNode) -> None:
         names = source.unmentioned()
         if names:
-            said = ", ".join(f"{name}={source.attributes[name]!r}" for name in names)
+            said = ", ".join(f"{name}={bounded_repr(source.attributes[name])}" for name in names)
             self.unmentioned.append(f"{source.name} ({source.spelled}): {said}; {rule}")
 
     def result(self) -> Graph:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import onedispatch as od
 from tests.integration.rule_models import (
@@ -112,3 +113,31 @@ def test_what_a_fusion_writes_is_checked() -> None:
 
     with pytest.raises(od.RuleError, match=r"node Mul_y.*fusion Wrong.*'gone'"):
         run(model(GATED, {"z": FLOAT}))
+
+
+def test_a_condition_that_is_no_truth_value_is_named() -> None:
+    @od.fusion("Wrong")
+    def wrong(p: Any) -> Any:
+        p.find("Mul(a, Sigmoid(a))")
+        p.where("it is so", lambda m: np.array([True, False]))
+        return lambda g, m: m["a"]
+
+    with pytest.raises(od.RuleError, match=r"fusion Wrong: condition 'it is so', node Mul_y.*ambiguous"):
+        run(model(GATED, {"z": FLOAT}))
+
+
+def test_what_a_fusion_gives_is_cast_to_what_was_there() -> None:
+    @od.fusion("Bools")
+    def bools(p: Any) -> Any:
+        p.find("Mul(a, Sigmoid(a))")
+        return lambda g, m: g.Greater(m["a"], np.float32(0))
+
+    np.testing.assert_array_equal(run(model(GATED[:2], {"y": FLOAT}))[0], X > 0)
+
+
+def test_the_domain_that_fusions_use_may_be_in_a_model() -> None:
+    fuse_gate("Silu")
+    given = model([*GATED, node("Own", ["x"], ["w"], "onedispatch.fusion")], {"z": FLOAT, "w": FLOAT})
+    given.opset_import.append(helper.make_opsetid("onedispatch.fusion", 1))
+    with pytest.raises(od.UnknownOperatorError, match="Own_w"):
+        run(given)

@@ -327,6 +327,48 @@ def test_a_callback_that_fails_is_named_with_its_node(function: Any, text: str) 
         assert refused.value.file == __file__
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("error", [Mute, SystemExit, RecursionError, MemoryError, StopIteration])
+def test_odd_exceptions_of_callbacks_are_told_as_others(error: type[BaseException]) -> None:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    def fused(p: Any) -> Any:
+        p.find("Neg(a)")
+        p.where("it is so", fails)
+        return fails
+
+    bad = model([node("Bad", ["x"], ["y"])], {"y": FLOAT})
+    acme().expand("Bad")(fails)
+    with pytest.raises(od.RuleError, match=f"node Bad_y.*{error.__name__}"):
+        od.InferenceSession(bad)
+    od.plugins.reset()
+    od.fusion("Wrong")(fused)
+    with pytest.raises(od.RuleError, match=f"'it is so', node Neg_y.*{error.__name__}"):
+        od.InferenceSession(model([node("Neg", ["x"], ["y"], "")], {"y": FLOAT}))
+    od.plugins.reset()
+    with pytest.raises(od.RuleError, match=f"fusion Wrong.*{error.__name__}"):
+        od.fusion("Wrong")(fails)
+    od.host("acme::Bad", infer=fails)(lambda n, x: x)
+    with pytest.raises(od.RuleError, match=f"node Bad_y.*{error.__name__}"):
+        od.InferenceSession(bad)
+    od.plugins.reset()
+    od.host("acme::Bad", like=0)(fails)
+    with pytest.raises(od.RuleError, match=f"node Bad_y.*{error.__name__}"):
+        od.InferenceSession(bad).run(None, {"x": X})
+
+
+def test_a_wrong_attribute_names_the_rule_once() -> None:
+    acme().op("Bad", to="other::Target").default(a=[])
+    with pytest.raises(od.RuleError, match=r"node Bad_y.*acme::Bad -> other::Target.*from empty") as refused:
+        od.InferenceSession(model([node("Bad", ["x"], ["y"])], {"y": FLOAT}))
+    assert str(refused.value).count(__file__) == 1
+
+
 def test_a_computed_attribute_that_fails_is_named_too() -> None:
     acme().op("Bad", to="Elu").compute(alpha=lambda n: n.attr("gone"))
     with pytest.raises(od.RuleError, match=r"node Bad_y.*'gone'.*beta"):
@@ -438,6 +480,31 @@ def test_a_host_implementation_that_fails_is_named(function: Any, text: str) -> 
     session = od.InferenceSession(model([node("Bad", ["x"], ["y"])], {"y": FLOAT}))
     with pytest.raises(od.RuleError, match=rf"node Bad_y.*{text}"):
         session.run(None, {"x": X})
+
+
+def test_a_host_implementation_neither_changes_nor_shares_arrays() -> None:
+    @od.host("acme::Sorts", like=0)
+    def sorts(n: Any, x: Any) -> Any:
+        x.sort()
+        return x
+
+    session = od.InferenceSession(model([node("Sorts", ["x"], ["y"])], {"y": FLOAT}))
+    before = X.copy()
+    with pytest.raises(od.RuleError, match=r"node Sorts_y.*read-only"):
+        session.run(None, {"x": X})
+    np.testing.assert_array_equal(X, before)
+
+    kept = np.zeros_like(X)
+
+    @od.host("acme::Keeps", like=0)
+    def keeps(n: Any, x: Any) -> Any:
+        kept[:] = x
+        return kept
+
+    nodes = [node("Keeps", ["x"], ["a"]), node("Neg", ["a"], ["b"], ""), node("Keeps", ["b"], ["y"])]
+    a, y = od.InferenceSession(model(nodes, dict.fromkeys("ay", FLOAT))).run(None, {"x": X})
+    np.testing.assert_array_equal(a, X)
+    np.testing.assert_array_equal(y, -X)
 
 
 # -- the command line ------------------------------------------------------------------------------------

@@ -131,7 +131,12 @@ def _items(value: Any) -> Iterable[Any]:
 
 def error_line(error: BaseException) -> str:
     """Returns a foreign exception as one line of bounded length."""
-    text = " ".join((error.statement() if isinstance(error, OneDispatchError) else str(error)).split())
+    try:
+        text = error.statement() if isinstance(error, OneDispatchError) else str(error)
+    except Exception as failed:  # noqa: BLE001 (a foreign __str__ may raise anything)
+        reraise_from_handler(failed)
+        text = f"its text raises {type(failed).__name__}"
+    text = " ".join(text.split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
