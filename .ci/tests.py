@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -148,20 +149,34 @@ def googletest_prefix() -> str:
     return done.stdout.strip()
 
 
-def make_cases() -> dict[str, str]:
+@contextmanager
+def cases_made() -> Iterator[dict[str, str]]:
     """Operator cases for the C++ tests, where their generator exists: environment for ctest.
 
-    In CI, where nothing changes between its steps, those of the first build serve the others too.
+    They are written while the block builds: one process, which does not wait for compilers. In CI, where
+    nothing changes between its steps, those of the first build serve the others too.
     """
     if not (ROOT / "tests" / "cpp" / "make_cases.py").exists():
-        return {}
+        yield {}
+        return
     cases, complete = BUILD / "cases", BUILD / "cases.complete"
+    making = None
     if not (os.environ.get("CI") and complete.exists()):
         complete.unlink(missing_ok=True)
-        if run([sys.executable, "-m", "tests.cpp.make_cases", str(cases)]) != 0:
-            raise subprocess.CalledProcessError(1, "tests.cpp.make_cases")
-        complete.touch()
-    return {"ONEDISPATCH_CASES": str(cases)}
+        command = [sys.executable, "-m", "tests.cpp.make_cases", str(cases)]
+        print(f"$ {' '.join(command)} &", flush=True)
+        making = subprocess.Popen(command, cwd=ROOT)
+    try:
+        yield {"ONEDISPATCH_CASES": str(cases)}
+    except BaseException:
+        if making is not None:
+            making.kill()
+        raise
+    finally:
+        failed = making is not None and making.wait() != 0
+    if failed:
+        raise subprocess.CalledProcessError(1, "tests.cpp.make_cases")
+    complete.touch()
 
 
 def built_libraries(which: str) -> list[str]:
@@ -188,10 +203,10 @@ def cpp_stage(jobs: int, which: str) -> Stage:
     try:
         prefix = googletest_prefix()
         configure += [f"-DCMAKE_PREFIX_PATH={prefix}"] if prefix else []
-        env = make_cases()
-        for command in (configure, ["cmake", "--build", str(build), "-j", str(jobs)]):
-            if run(command) != 0:
-                raise subprocess.CalledProcessError(1, command)
+        with cases_made() as env:
+            for command in (configure, ["cmake", "--build", str(build), "-j", str(jobs)]):
+                if run(command) != 0:
+                    raise subprocess.CalledProcessError(1, command)
     except subprocess.CalledProcessError as error:
         print(f"{chosen.name}: {error}", file=sys.stderr)
         stage.ok = False

@@ -7,14 +7,13 @@ Every rule that took nodes is in ``origins`` of the result, every one that nearl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 from onedispatch.dispatch.compiler.rewriter import Replacement, choose, put, unmapped
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.rules.diagnostics import did_not_fire
 from onedispatch.dispatch.rules.match import Index, Match, Miss, matches, nearest
-from onedispatch.dispatch.rules.pattern import AnyOf, NodePattern, Pattern, Rule
+from onedispatch.dispatch.rules.pattern import NodePattern, Pattern, Rule
 from onedispatch.dispatch.rules.replacement import failed, replacement
 from onedispatch.dispatch.rules.table import RULES
 from onedispatch.operators.declarations import registry
@@ -39,7 +38,7 @@ def _apply(graph: Graph, rule: Rule, device: Device, failures: dict[tuple[str, s
     """``graph`` after one rule."""
     roots = {one.op_type for one in rule.patterns}
     there = {node.op_type for node in graph.nodes}
-    if not any(_operators(one) <= there for one in rule.patterns):
+    if not any(needed <= there for needed in rule.needed):
         return graph
     index, splice = Index.of(graph), Splice(graph)
 
@@ -118,16 +117,6 @@ def _size(rule: Rule) -> int:
 def anchored(node: Node) -> bool:
     """Whether a rule may take a node of this operator away: it need not have a mapping of its own."""
     return not node.domain and node.op_type in _TAKEN
-
-
-@cache
-def _operators(pattern: Pattern) -> frozenset[str]:
-    """Operators that every fit of a pattern has."""
-    if isinstance(pattern, NodePattern):
-        return frozenset({pattern.op_type}).union(*(_operators(one) for one in pattern.operands))
-    choices = pattern.choices if isinstance(pattern, AnyOf) else ()
-    found = [_operators(one) for one in choices]
-    return frozenset.intersection(*found) if found else frozenset()
 
 
 def _all_operators(pattern: Pattern) -> frozenset[str]:

@@ -124,9 +124,22 @@ class Rule:
         return tuple(found)
 
     @cached_property
+    def needed(self) -> tuple[frozenset[str], ...]:
+        """Of each pattern, the operators that every fit has: kept here, since patterns hash slowly."""
+        return tuple(_needed(one) for one in self.patterns)
+
+    @cached_property
     def target(self) -> NodeTemplate:
         """The node to write. Raises ``InternalError``, which names the rule, for bad syntax."""
         return _template(self.name, self.to, _parsed(self.name, self.to))
+
+
+def _needed(pattern: Pattern) -> frozenset[str]:
+    if isinstance(pattern, NodePattern):
+        return frozenset({pattern.op_type}).union(*(_needed(one) for one in pattern.operands))
+    choices = pattern.choices if isinstance(pattern, AnyOf) else ()
+    found = [_needed(one) for one in choices]
+    return frozenset.intersection(*found) if found else frozenset()
 
 
 def parsed(rule: str, text: str, parts: Mapping[str, Pattern]) -> tuple[Pattern, ...]:

@@ -9,7 +9,6 @@ are evaluated in full that may be the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +93,7 @@ class CostModel:
         self._axes = tiles
         self._spread = spread
         self._counts: dict[tuple[int, int], Array] = {}
-        self._bounds: dict[Mapping, Array] = {}
+        self._bounds: dict[tuple[object, ...], Array] = {}
         self._fetches: dict[frozenset[str], Array] = {}
         self._rates: dict[tuple[int, int], Array] = {}
 
@@ -153,7 +152,8 @@ class CostModel:
         What every tile costs at least, and what fetching takes when memory tiles keep all that could be
         sent again.
         """
-        unordered = replace(mapping, order=())  # loop orders have one bound
+        # Loop orders have one bound.
+        unordered = mapping.row_dim, mapping.col_dim, mapping.columns, mapping.in1, mapping.rowcast
         bound = self._bounds.get(unordered)
         if bound is None:
             bound = self._per_tile(self._rows(mapping), mapping.columns)

@@ -121,7 +121,7 @@ class Schedule:
             return 1
         return rows if self.limits.sharers > 1 else min(rows, self.grid[row])
 
-    @property
+    @cached_property
     def limits(self) -> Resources:
         return resources(self.device)
 

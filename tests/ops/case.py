@@ -53,7 +53,8 @@ class Input:
         if self.kind == "value":
             values = np.asarray(self.value).reshape(-1).tolist()
             if dtype.kind in "iu":  # of a case in a narrower type: the number nearest to it
-                values = [min(max(v, np.iinfo(dtype).min), np.iinfo(dtype).max) for v in values]
+                least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+                values = [min(max(v, least), most) for v in values]
             return np.asarray(values, dtype).reshape(self.shape)
         if dtype.kind in "iu":
             info = np.iinfo(dtype)
