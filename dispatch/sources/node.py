@@ -116,7 +116,7 @@ class SourceNode:
         """Returns attributes that no rule looked at and whose value says something.
 
         Element types are not among them, nor names that begin with _, which frameworks keep for themselves,
-        nor what has the default of its operator.
+        nor what has the default of its operator, nor how many edges there are, nor that nothing is padded.
         """
         defaults = self.defaults or {}
         return [
@@ -126,7 +126,14 @@ class SourceNode:
             and not name.startswith("_")
             and not _is_type(value)
             and not (name in defaults and _same(defaults[name], value))
+            and not self._counts_edges(name, value)
+            and (name, value) != ("padding", "VALID")
         ]
+
+    def _counts_edges(self, name: str, value: Any) -> bool:
+        """Whether an attribute such as N of AddN says what the edges say."""
+        counts = name.lower() in ("n", "num", "count") or name.startswith("num_")
+        return counts and type(value) is int and value in (len(self.inputs), len(self.outputs))
 
 
 def _is_type(value: Any) -> bool:

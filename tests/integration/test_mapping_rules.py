@@ -248,6 +248,17 @@ def test_a_misspelt_attribute_warns_and_is_refused_in_strict_mode() -> None:
         od.InferenceSession(given, fallback="error")
 
 
+def test_how_many_edges_there_are_and_no_padding_need_no_mention() -> None:
+    @acme().expand("AddN")
+    def addn(g: Any, n: Any) -> Any:
+        return g.Sum(*n.inputs)
+
+    (y,) = run(model([node("AddN", ["x"] * 3, ["y"], N=3, padding="VALID")], {"y": FLOAT}))
+    np.testing.assert_allclose(y, 3 * X, rtol=1e-6)
+    with pytest.raises(od.UnsupportedModelError, match=r"N=2, padding='SAME'"):
+        run(model([node("AddN", ["x"] * 3, ["y"], N=2, padding="SAME")], {"y": FLOAT}))
+
+
 # -- what is refused where a rule is written -----------------------------------------------------------
 
 
