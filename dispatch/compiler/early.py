@@ -49,7 +49,7 @@ def refuse_missing(graph: Graph) -> None:
         f"operators of onnx, of onnxruntime and of plug-ins ({discovery.searched()})",
         "name the plug-in that maps them: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH, "
         "or map them with od.maps before the model is compiled",
-        nodes=[_missing_line(*row) + _refused(graph, row[0]) for row in missing],
+        nodes=[_missing_line(*row) + _refused(graph, row[0], row[2]) for row in missing],
     )
 
 
@@ -70,9 +70,14 @@ def _refuse_bodies(graph: Graph) -> None:
         )
 
 
-def _refused(graph: Graph, node: str) -> str:
-    """Which rules for a node did not take it, and why."""
-    steps = [step for step in graph.steps if step.node == node and step.refused]
+def _refused(graph: Graph, node: str, op_type: str) -> str:
+    """Which rules for a node did not take it, and why; of one in a body, by its operator."""
+    outer = {one.name for one in graph.nodes}
+    steps = [
+        step
+        for step in graph.steps
+        if step.refused and (step.node == node or (step.op_type == op_type and not {node, step.node} & outer))
+    ]
     return "".join(f"; {step.rule} refused it: {step.refused}" for step in steps)
 
 

@@ -261,4 +261,6 @@ def no_engine_error(node: Node, why: str) -> ModelError:
         f"node {node.name} ({node.op_type})",
         f"an operator that neither onnxruntime nor onnx's reference evaluator runs: {why}",
         "operators of onnx or onnxruntime",
+        # Rules are done once a model is compiled; what computes a node on the host is not saved with it.
+        "load the plug-in that has its host implementation (od.host)" if node.domain else "",
     )

@@ -14,6 +14,10 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Value, type_name_o
 from onedispatch.dispatch.frontend.importer import value_of
 from onedispatch.dispatch.sources.elements import LIMIT, Elements, elements_of, shape_from
 
+_ERRORS = (
+    *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError),
+    *(RuntimeError, ValueError, TypeError, KeyError),
+)
 _SMALL = 1024  # elements of numbers up to which a constant takes part in shape inference
 
 
@@ -63,12 +67,12 @@ class Tensors:
             return self._elements.get(name)
         return array.astype(object) if array.dtype.kind in "iub" and array.size <= LIMIT else None
 
-    def infer(self, schema: OpSchema | None, proto: onnx.NodeProto) -> None:
-        """Notes what is known of the results of a node; ``schema`` is None of operators that ONNX lacks."""
+    def infer(self, schema: object, proto: onnx.NodeProto) -> None:
+        """Notes what is known of the results of a node; of operators that ONNX has by their ``schema``."""
         for name in proto.output:
             known = self.graph.values.get(name)
             self.values.setdefault(name, known if known is not None else Value(name))
-        if schema is not None and not all(self.values[name].is_concrete for name in proto.output):
+        if isinstance(schema, OpSchema) and not all(self.values[name].is_concrete for name in proto.output):
             self._by_onnx(schema, proto)
         self._follow_sizes(proto)
 
@@ -88,7 +92,7 @@ class Tensors:
             found = onnx.shape_inference.infer_node_outputs(
                 schema, proto, types, data, opset_imports=opsets, ir_version=self.graph.ir_version
             )
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError, KeyError):
+        except _ERRORS:
             return  # what is wrong with the node is said when it is checked with all shapes
         for name, kind in found.items():
             info = onnx.ValueInfoProto(name=name)

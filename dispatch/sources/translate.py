@@ -126,7 +126,9 @@ class _Translation:
     unmapped: dict[str, str] = field(default_factory=dict)  # node -> a line about it
     refused: dict[str, str] = field(default_factory=dict)
     unmentioned: list[str] = field(default_factory=list)
+    outer: Mapping[str, Array] = field(default_factory=dict)  # constants around a body that it reads
     _taken: set[str] = field(default_factory=set)
+    _passed: set[str] = field(default_factory=set)  # what nodes of the source write that have been translated
     _wanted: dict[str, np.dtype[Any]] = field(default_factory=dict)  # types that the source says
     _calls: list[Call] = field(default_factory=list)  # that the rule at work has written
 
@@ -145,6 +147,7 @@ class _Translation:
         self.steps += steps
         for node in graph.nodes:
             self._outer(node, groups)
+            self._passed.update(node.writes)
 
     # -- what callbacks read and write -----------------------------------------------------------
 
@@ -152,13 +155,19 @@ class _Translation:
         return self.tensors.value(name)
 
     def constant(self, name: str) -> Array | None:
-        return self.tensors.constant(name)
+        found = self.tensors.constant(name)
+        return self.outer.get(self.tensors.resolved(name)) if found is None else found
 
     def elements(self, name: str) -> Array | None:
         return self.tensors.elements(name)
 
     def write(self, call: Call) -> None:
         call = replace(call, inputs=tuple(self.tensors.resolved(one) for one in call.inputs))
+        written = {name for one in self._calls for name in one.outputs}
+        for name in filter(None, call.inputs):
+            if name not in written and name not in self.constants and not self._exists(name):
+                given = f"the operand {name!r}, which nothing writes"
+                raise RuleError(str(call.target), given, "results of g, inputs of the node")
         self._calls.append(call)
         try:
             proto = call.node(self.opsets)
@@ -190,17 +199,18 @@ class _Translation:
         if fused:
             self._fused(node, groups[node.name])
             return
-        if self.framework is ONNX and any(self.rules.any_for("onnx", *one) for one in node.inner):
-            node = self._with_bodies(node)
         self._node(replace(node, inputs=tuple(inputs)), ())
 
     def _with_bodies(self, node: Node) -> Node:
         """The node with its bodies translated; new names in them are unlike all names around them."""
         proto, found = node_proto(node), []
         outer = [self.value(name) for name in node.captured]
+        known = [(name, self.constant(name)) for name in node.captured]
         for body in bodies.bodies_of(proto):
             graph = bodies.opened(body, outer, self.opsets, self.graph.ir_version)
+            own = {value.name for value in body.input}
             inner = _Translation(graph, ONNX, self.rules)
+            inner.outer = {name: array for name, array in known if array is not None and name not in own}
             inner._taken |= self._taken
             inner.run(())
             found.append(bodies.closed(inner.result(), body))
@@ -240,6 +250,13 @@ class _Translation:
             return
         if node.proto and node.inputs != tuple(node_proto(node).input):
             node = rewired(node, node.inputs, node.outputs)
+        for name in node.captured:  # a body that a rule wrote reads what is another value by now
+            if name in self.tensors.same:
+                source = self.tensors.resolved(name)
+                del self.tensors.same[name]
+                self._identity(source, name)
+        if self.framework is ONNX and any(self.rules.any_for("onnx", *one) for one in node.inner):
+            node = self._with_bodies(node)
         self._add(node)
 
     def _add(self, node: Node) -> None:
@@ -258,6 +275,9 @@ class _Translation:
         try:
             results = self._results(rule, source, node)
         except Refused as error:
+            for call in self._calls[before:]:
+                for name in call.outputs:
+                    self.tensors.values.pop(name, None)
             del self._calls[before:]
             self.steps.append(Step(node.name, node.op_type, str(rule), refused=str(error)))
             if foreign:
@@ -346,7 +366,7 @@ class _Translation:
         return [str(name) for name in several]
 
     def _exists(self, name: str) -> bool:
-        return name in self.tensors.values or any(name == value.name for value in self.graph.inputs)
+        return name in self.tensors.values or name in self._passed or name in self.outer
 
     def _placed(
         self,
@@ -374,6 +394,7 @@ class _Translation:
                 self.tensors.same[output] = names.get(result, result)
             else:
                 calls = [*calls, Call(writing.CAST, (result,), (output,), {"to": cast})]
+        self.tensors.same.update(names)  # a callback may have kept what it wrote, or named it in a body
         # The node's name goes to what computes, not to a Transpose or Cast behind it.
         computing = [call for call in calls if call.layout is None and call.target != writing.CAST]
         main = next(reversed([*calls, *computing]), None)
@@ -451,7 +472,9 @@ class _Translation:
             opsets=opsets,
             steps=(*graph.steps, *self.steps),
             layouts=self.layouts,
-            aliases={name: (self.tensors.resolved(name), ()) for name in self.tensors.same},
+            aliases={
+                name: (self.tensors.resolved(name), ()) for name in self.tensors.same if name in self._passed
+            },
         ).with_nodes(sort_nodes(nodes, known), constants=self.constants)
 
     def _stale(self, node: Node) -> bool:

@@ -15,6 +15,7 @@ from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node, Step
 from onedispatch.dispatch.frontend.schemas import runtime_has
 from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.sources.host import implementation
 from onedispatch.dispatch.sources.translate import Examination, examine
 from onedispatch.operators.declarations import registry
 
@@ -85,22 +86,41 @@ def _checked(
         return NodeCheck(*row, DEVICE, f"{done.rule}: {', '.join(op for _, op in done.made)}")
     how = "" if done is None else f"{done.rule}: {', '.join(op for _, op in done.made) or 'its operand'}"
     wheres = [_where(one) for one in written] or [(DEVICE, "")]
-    unknown = next((one for one, (where, _) in zip(written, wheres, strict=False) if where == UNMAPPED), None)
+    unknown = next(
+        ((one, why) for one, (where, why) in zip(written, wheres, strict=False) if where == UNMAPPED), None
+    )
     if unknown is not None:
-        return NodeCheck(
-            *row, UNMAPPED, how or "no rule, no kernel", tuple(nearest_to(unknown.domain, unknown.op_type))
-        )
+        one, why = unknown
+        missing = next(iter(_missing_in(one)), (one.domain, one.op_type))
+        return NodeCheck(*row, UNMAPPED, how or why, tuple(nearest_to(*missing)))
     where = HOST if any(one == HOST for one, _ in wheres) else DEVICE
     reasons = ", ".join(dict.fromkeys(reason for _, reason in wheres if reason))
     return NodeCheck(*row, where, "; ".join(filter(None, (how, reasons))))
 
 
+def _missing_in(node: Node) -> list[tuple[str, str]]:
+    """Operators in the bodies of a node that nothing computes."""
+    return [
+        (domain, op_type)
+        for domain, op_type in node.inner
+        if not is_onnx_domain(domain)
+        and registry.mapping_for(domain, op_type) is None
+        and not runtime_has(op_type, domain)
+        and implementation(domain, op_type) is None
+    ]
+
+
 def _where(node: Node) -> tuple[str, str]:
     """Where a node of ONNX may run, and why there."""
+    inner = _missing_in(node)
+    if inner:
+        return UNMAPPED, f"in its body: no rule, no kernel for {', '.join('::'.join(one) for one in inner)}"
     if registry.mapping_for(node.domain, node.op_type) is not None:
         return DEVICE, ""
+    if implementation(node.domain, node.op_type) is not None:
+        return HOST, "its host implementation"
     if node.domain and not is_onnx_domain(node.domain) and not runtime_has(node.op_type, node.domain):
-        return UNMAPPED, ""
+        return UNMAPPED, "no rule, no kernel"
     if has_body(node, 21 if not node.domain else 1):
         return DEVICE, f"{node.op_type} by its function body"
     if anchored(node):
