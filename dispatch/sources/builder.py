@@ -17,6 +17,7 @@ from onedispatch.dispatch.sources.formats import FORMATS, permutation
 from onedispatch.dispatch.sources.node import Known, Operand, SourceNode
 from onedispatch.dispatch.sources.targets import Target, as_attribute, written
 from onedispatch.transactions.base.errors import RuleError
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted, span
 
 _MANY = 1 << 16  # what schemas call variadic has no bound
@@ -183,6 +184,9 @@ class Builder:
         if isinstance(given, str):  # "" is an operand that is left out
             return str(given)
         if isinstance(given, bool | int | float | np.generic):
+            exact = kind is None or "float" in kind.name or np.asarray(given).astype(kind) == given
+            if not isinstance(given, np.generic) and not exact:
+                raise RuleError(f"{op}: an operand", bounded_repr(given), f"numbers of {kind}")
             return self.constant(given, None if isinstance(given, np.generic) else kind)
         if isinstance(given, list | tuple | np.ndarray) and not _tensors(given):
             array = np.asarray(given)

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import onedispatch as od
-from tests.integration.rule_models import (
+from tests.integration.foreign_models import (
     FLOAT,
     X,
     explained,

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
-from tests.integration.rule_models import (
+from tests.integration.foreign_models import (
     FLOAT,
     INT32,
     INT64,
@@ -322,6 +322,10 @@ def _raises(g: Any, n: Any) -> Any:
         (lambda g, n: g.Relu(n.inputs[0], alpha=1), "attribute 'alpha'"),
         (lambda g, n: g.Elu(n.inputs[0], alpha="x"), "'x', which is no FLOAT"),
         (lambda g, n: g.Relu(object()), "a object"),
+        (
+            lambda g, n: (g.Mul(g.Cast(n.inputs[0], to=INT32), 0.5), n.inputs[0]),
+            "0.5 (expected: numbers of int32",
+        ),
         (lambda g, n: (g.Relu(), n.inputs[0]), "Relu"),
         (lambda g, n: n.attr("gone"), "attribute 'gone'"),
         (lambda g, n: n.nonsense, "nonsense"),

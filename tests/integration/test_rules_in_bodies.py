@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import onedispatch as od
-from tests.integration.rule_models import FLOAT, X, acme, command, model, node, run
+from tests.integration.foreign_models import FLOAT, X, acme, command, model, node, run
 
 
 @pytest.fixture(autouse=True)
