@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
+from onedispatch.dispatch.sources.rule import FRAMEWORKS
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device, find_device
@@ -21,7 +22,6 @@ Sums = Literal["exact", "narrow"]
 FALLBACKS = ("cpu", "error")
 CAST_POLICIES = ("error", "f32")
 SUMS = ("exact", "narrow")
-FRONTENDS = ("onnx", "tensorflow")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ImportOptions:
     ) -> ImportOptions:
         """Returns options from what a caller gave. Raises ``InputError`` for anything else."""
         if frontend is not None:
-            arguments.choice("frontend", frontend, FRONTENDS)
+            arguments.choice("frontend", frontend, FRAMEWORKS)
         wanted = None if outputs is None else tuple(arguments.names("outputs", outputs))
         if wanted == ():
             raise InputError("outputs", "no name", "one name or more, or None for all")

@@ -22,7 +22,7 @@ from onedispatch.dispatch.sources import facts, registry
 from onedispatch.dispatch.sources.formats import FORMATS, SENSITIVE
 from onedispatch.dispatch.sources.host import HostImplementation, check_like
 from onedispatch.dispatch.sources.patterns import FusionPattern
-from onedispatch.dispatch.sources.rule import Fusion, Place, Rule, Versions
+from onedispatch.dispatch.sources.rule import FRAMEWORKS, Fusion, Place, Rule, Versions
 from onedispatch.dispatch.sources.targets import Target
 from onedispatch.operators.plugin import catalog
 from onedispatch.transactions.base.boundary import error_line, public
@@ -32,7 +32,6 @@ from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
-FRAMEWORKS = ("onnx", "tensorflow")
 # Frames of these modules are not where a rule is written.
 _OWN_MODULES = ("onedispatch.dispatch.sources.", "onedispatch.transactions.base.")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 
 from onedispatch.dispatch.sources.rule import Fusion, Rule
 from onedispatch.operators.plugin import catalog
@@ -50,9 +49,9 @@ def fusions() -> list[Fusion]:
 class Rules:
     """The rules of this moment, by what they map."""
 
-    def __init__(self, found: Sequence[Rule] | None = None) -> None:
+    def __init__(self) -> None:
         self._by_key: dict[tuple[str, str, str], list[Rule]] = {}
-        for rule in rules() if found is None else found:
+        for rule in rules():
             self._by_key.setdefault(rule.key, []).append(rule)
 
     def find(self, framework: str, domain: str, op_type: str, version: int) -> Rule | None:
@@ -72,6 +71,3 @@ class Rules:
         names = {key[2]: found for key, found in self._by_key.items() if key[0] == framework}
         close = difflib.get_close_matches(op_type, list(names), 3)
         return [rule.source for name in close for rule in names[name][:1]]
-
-    def __bool__(self) -> bool:
-        return bool(self._by_key)

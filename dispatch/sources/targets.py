@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,7 +30,7 @@ OPSET = 21
 
 @dataclass(frozen=True)
 class Target:
-    """An operator by domain and type. ``known`` is False of one that only another rule may know."""
+    """An operator by domain and type."""
 
     domain: str
     op_type: str
@@ -89,7 +88,7 @@ _LISTS = {
 
 
 def is_list(op_type: str, index: int) -> bool:
-    """Whether an input of one of ONNX's operators has one dimension, whatever it holds."""
+    """Whether an input of one of ONNX's operators always has one dimension."""
     return (op_type, index) in _LISTS
 
 
@@ -173,11 +172,6 @@ def written(schema: OpSchema | None, name: str, value: Any) -> AttributeProto:
     if known is not None and isinstance(value, list) and not value:  # whose kind nothing else says
         return onnx.helper.make_attribute(name, value, attr_type=_number_of(known.type))
     return onnx.helper.make_attribute(name, value)
-
-
-def formal_names(schema: OpSchema | None) -> Sequence[str]:
-    """The names of inputs and outputs in a schema."""
-    return () if schema is None else [one.name for one in (*schema.inputs, *schema.outputs)]
 
 
 def _number_of(kind: OpSchema.AttrType) -> int:

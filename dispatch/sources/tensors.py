@@ -13,6 +13,7 @@ from onedispatch.dispatch.frontend.exporter import type_proto
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value, type_name_of
 from onedispatch.dispatch.frontend.importer import value_of
 from onedispatch.dispatch.sources.elements import LIMIT, Elements, elements_of, shape_from
+from onedispatch.dispatch.sources.targets import OPSET
 
 _ERRORS = (
     *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError),
@@ -33,7 +34,7 @@ class Tensors:
     _elements: dict[str, Elements] = field(default_factory=dict)  # of what is computed from shapes
 
     def __post_init__(self) -> None:
-        self.opsets = {"": 21, **self.graph.opsets}
+        self.opsets = {"": OPSET, **self.graph.opsets}
         self.values = {value.name: value for value in self.graph.inputs}
         self.constants = dict(self.graph.constants)
 

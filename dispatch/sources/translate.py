@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.fusions import FUSED, Group, enabled, grouped
 from onedispatch.dispatch.sources.node import SourceNode
 from onedispatch.dispatch.sources.registry import Rules
-from onedispatch.dispatch.sources.reports import refuse_foreign, report_unmentioned
+from onedispatch.dispatch.sources.reports import Untranslated, refuse_foreign, report_unmentioned
 from onedispatch.dispatch.sources.rule import Fusion, Place, Rule
 from onedispatch.dispatch.sources.tensors import Tensors
 from onedispatch.operators.plugin.watchdog import watched
@@ -79,7 +80,7 @@ def translate(
 
 @dataclass(frozen=True)
 class Examination:
-    """What a translation would do: every step, and a line for each node that it could not translate.
+    """What a translation would do: every step, and by name each node that it could not translate.
 
     ``nodes`` are those that it wrote or left; ``unmentioned`` has a line for each node with attributes that
     its rule says nothing of.
@@ -87,8 +88,8 @@ class Examination:
 
     nodes: tuple[Node, ...]
     steps: tuple[Step, ...]
-    unmapped: Mapping[str, str]
-    refused: Mapping[str, str]
+    unmapped: Mapping[str, Untranslated]
+    refused: Mapping[str, Untranslated]
     unmentioned: tuple[str, ...]
 
 
@@ -123,8 +124,8 @@ class _Translation:
     nodes: list[Node] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     layouts: dict[str, tuple[str, str]] = field(default_factory=dict)
-    unmapped: dict[str, str] = field(default_factory=dict)  # node -> a line about it
-    refused: dict[str, str] = field(default_factory=dict)
+    unmapped: dict[str, Untranslated] = field(default_factory=dict)
+    refused: dict[str, Untranslated] = field(default_factory=dict)
     unmentioned: list[str] = field(default_factory=list)
     outer: Mapping[str, Array] = field(default_factory=dict)  # constants around a body that it reads
     _taken: set[str] = field(default_factory=set)
@@ -189,9 +190,9 @@ class _Translation:
 
     def _outer(self, node: Node, groups: Mapping[str, Group]) -> None:
         """Translates a node of the source graph, or what a fusion found."""
-        inputs = [self.tensors.resolved(name) for name in node.inputs]
+        inputs = tuple(self.tensors.resolved(name) for name in node.inputs)
         fused = node.domain == FUSED and node.name in groups  # a model may have this domain too
-        if fused or node.domain == self.framework.domain or self.framework is ONNX:
+        if fused or self._is_foreign(node) or self.framework is ONNX:
             for name in node.writes:
                 known = self.graph.values.get(name)
                 if known is not None and known.dtype is not None:
@@ -199,7 +200,9 @@ class _Translation:
         if fused:
             self._fused(node, groups[node.name])
             return
-        self._node(replace(node, inputs=tuple(inputs)), ())
+        if inputs != node.inputs:
+            node = rewired(node, inputs, node.outputs) if node.proto else replace(node, inputs=inputs)
+        self._node(node, ())
 
     def _with_bodies(self, node: Node) -> Node:
         """The node with its bodies translated; new names in them are unlike all names around them."""
@@ -221,17 +224,25 @@ class _Translation:
         read = read_node(bodies.with_bodies(proto, found), self.opsets, self.graph.ir_version)
         return replace(read, name=node.name) if isinstance(read, Node) else node
 
+    def _is_foreign(self, node: Node) -> bool:
+        """Whether a node is of a framework that is not ONNX."""
+        return self.framework is not ONNX and node.domain == self.framework.domain
+
     def _node(self, node: Node, trail: tuple[tuple[str, str], ...]) -> None:
         key = (node.domain, node.op_type)
-        foreign = self.framework is not ONNX and node.domain == self.framework.domain
+        foreign = self._is_foreign(node)
         space = self.framework.name if foreign else "onnx"
         version = self.opsets.get(node.domain, 1)
         rule = self.rules.find(space, node.domain, node.op_type, version)
         if rule is not None and key in trail:
             if node.domain:
                 circle = " -> ".join(".".join(one) for one in (*trail, key))
-                raise self._wrong(
-                    rule, node, f"rules that lead in a circle: {circle}", "rules that end in ONNX"
+                raise self._failed(
+                    rule.place,
+                    rule.name,
+                    node,
+                    f"rules that lead in a circle: {circle}",
+                    "rules that end in ONNX",
                 )
             rule = None
         if rule is None:
@@ -242,14 +253,10 @@ class _Translation:
     def _kept(self, node: Node, space: str, version: int, foreign: bool) -> None:
         """A node without rule: ONNX's stay, others are reported."""
         if foreign:
-            near = self.rules.nearest(space, node.domain, node.op_type)
-            hint = f" (nearest: {', '.join(near)})" if near else ""
-            self.unmapped[node.name] = (
-                f"{node.name}: {self.framework.name}::{node.op_type} version {version}{hint}"
-            )
+            reason = f"{space}::{node.op_type} version {version}"
+            near = tuple(self.rules.nearest(space, node.domain, node.op_type))
+            self.unmapped[node.name] = Untranslated(node.name, reason, near)
             return
-        if node.proto and node.inputs != tuple(node_proto(node).input):
-            node = rewired(node, node.inputs, node.outputs)
         for name in node.captured:  # a body that a rule wrote reads what is another value by now
             if name in self.tensors.same:
                 source = self.tensors.resolved(name)
@@ -266,10 +273,8 @@ class _Translation:
             self.tensors.infer(schema, node_proto(node))
 
     def _ruled(self, node: Node, rule: Rule, version: int, trail: tuple[tuple[str, str], ...]) -> None:
-        foreign = node.domain == self.framework.domain and self.framework is not ONNX
+        foreign = self._is_foreign(node)
         defaults = self.framework.defaults(node.op_type) if foreign else None
-        if foreign and defaults is not None:
-            defaults = {name: value for name, value in defaults.items() if value is not None}
         source = SourceNode(node, version, self, defaults)
         before = len(self._calls)
         try:
@@ -281,7 +286,8 @@ class _Translation:
             del self._calls[before:]
             self.steps.append(Step(node.name, node.op_type, str(rule), refused=str(error)))
             if foreign:
-                self.refused[node.name] = f"{node.name} ({node.op_type}): {error}; {rule}"
+                reason = f"{error}; {rule}"
+                self.refused[node.name] = Untranslated(f"{node.name} ({node.op_type})", reason)
             else:
                 self._kept(node, "onnx", version, False)
             return
@@ -296,55 +302,47 @@ class _Translation:
             raise ModelError(where, error.given, "a node that is valid") from error
 
     def _results(self, rule: Rule, source: SourceNode, node: Node) -> list[str]:
-        """Calls the rule, and returns a name for each result of the node."""
+        """Calls the rule, and returns a name for each result of the node. Raises ``Refused``."""
         inherited = source if rule.function is not None and rule.inherit else None
         builder = Builder(node.name, self, self.opsets[""], inherited)
+        call = partial(writing.one_to_one, rule) if rule.function is None else rule.function
         try:
-            made = watched(
-                writing.one_to_one if rule.function is None else rule.function,
-                kernel_seconds(),
-                *((rule, builder, source) if rule.function is None else (builder, source)),
-                what=f"{rule.name}, node {node.name}",
-            )
-        except Refused:
-            raise
+            return self._called(rule.place, rule.name, node, call, builder, source)
         except RuleError as error:
-            if rule.ours:
-                raise Refused(error.statement()) from error
-            raise self._wrong(rule, node, error.statement(), remedy=error.remedy) from error
-        except OneDispatchError:
+            if rule.ours and error.__cause__ is not None:
+                # An attribute that lacks, a list too short: defects of the model.
+                said = isinstance(error.__cause__, RuleError)
+                raise Refused(error.given if said else f"a node that is not valid: {error.given}") from error
             raise
-        except (Exception, SystemExit) as error:  # code of others
-            reraise_from_handler(error)
-            if rule.ours:  # an attribute that lacks, a list too short: defects of the model
-                raise Refused(f"a node that is not valid: {error_line(error)}") from error
-            raise self._wrong(
-                rule, node, error_line(error), "a callback that gives what the rule needs"
-            ) from error
-        return self._checked(rule.place, rule.name, node, made)
 
     def _fused(self, node: Node, group: Group) -> None:
         fusion, before = group.fusion, len(self._calls)
-        builder = Builder(node.name, self, self.opsets[""])
+        builder, what = Builder(node.name, self, self.opsets[""]), f"fusion {fusion.name}"
+        results = self._called(fusion.place, what, node, fusion.build, builder, group.match)
+        self._placed(node, fusion.place, str(fusion), results, self._calls[before:], ())
+        took = tuple(one.name for one in group.match.nodes)
+        self.steps[-1] = replace(self.steps[-1], took=took)
+
+    def _called(
+        self, place: Place, what: str, node: Node, function: Any, builder: Builder, asked: Any
+    ) -> list[str]:
+        """Calls what writes nodes, under the clock of callbacks, and returns a name for each result.
+
+        Raises ``RuleError`` that names the rule and the node, ``Refused`` as it is.
+        """
         try:
-            made = watched(
-                fusion.build,  # type: ignore[arg-type]
-                kernel_seconds(),
-                builder,
-                group.match,
-                what=f"fusion {fusion.name}, node {node.name}",
-            )
+            made = watched(function, kernel_seconds(), builder, asked, what=f"{what}, node {node.name}")
+        except Refused:
+            raise
         except RuleError as error:
-            raise self._failed(fusion.place, f"fusion {fusion.name}", node, error.statement()) from error
+            raise self._failed(place, what, node, error.statement(), remedy=error.remedy) from error
         except OneDispatchError:
             raise
         except (Exception, SystemExit) as error:  # code of others
             reraise_from_handler(error)
-            raise self._failed(fusion.place, f"fusion {fusion.name}", node, error_line(error)) from error
-        results = self._checked(fusion.place, f"fusion {fusion.name}", node, made)
-        self._placed(node, fusion.place, str(fusion), results, self._calls[before:], ())
-        took = tuple(one.name for one in group.match.nodes)
-        self.steps[-1] = replace(self.steps[-1], took=took)
+            accepted = "a callback that gives what the rule needs"
+            raise self._failed(place, what, node, error_line(error), accepted) from error
+        return self._checked(place, what, node, made)
 
     def _checked(self, place: Place, what: str, node: Node, made: Any) -> list[str]:
         """Returns the results as names. Raises ``RuleError`` for other things, and another number of them."""
@@ -492,9 +490,6 @@ class _Translation:
         read = read_node(proto, self.opsets, self.graph.ir_version)
         if isinstance(read, Node):
             self._add(read)
-
-    def _wrong(self, rule: Rule, node: Node, given: str, accepted: str = "", remedy: str = "") -> RuleError:
-        return self._failed(rule.place, rule.name, node, given, accepted, remedy)
 
     def _failed(
         self, place: Place, what: str, node: Node, given: str, accepted: str = "", remedy: str = ""

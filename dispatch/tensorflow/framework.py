@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -14,9 +15,13 @@ from onedispatch.dispatch.tensorflow.signatures import signature_of
 RULES = "onedispatch.dispatch.tensorflow.rules"
 
 
+@cache
 def _defaults(op_type: str) -> Mapping[str, Any] | None:
+    """Defaults of an operator, but for unknown shapes, which say nothing."""
     signature = signature_of(op_type)
-    return None if signature is None else signature.defaults
+    if signature is None:
+        return None
+    return {name: value for name, value in signature.defaults.items() if value is not None}
 
 
 TENSORFLOW = Framework("tensorflow", DOMAIN, _defaults)

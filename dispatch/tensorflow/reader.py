@@ -15,6 +15,7 @@ from typing import Any
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, Value, prune, sort_nodes
+from onedispatch.dispatch.sources.targets import OPSET
 from onedispatch.dispatch.tensorflow import messages
 from onedispatch.dispatch.tensorflow.signatures import signature_of
 from onedispatch.dispatch.tensorflow.values import Shape, ValueReader, dtype_of, onnx_type, shape_of
@@ -24,7 +25,6 @@ from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted, did_you_mean
 
 DOMAIN = "tensorflow"
-WRITTEN_OPSET = 21  # ONNX's version of the operators that rules write
 _IR_VERSION = 10
 _INPUTS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
 _UNKNOWN_SHAPES = 24  # producers before this version wrote [] for a placeholder of unknown shape
@@ -137,7 +137,7 @@ class _Reader:
             (),
             self.constants,
             self.known,
-            {DOMAIN: max(producer, 0), "": WRITTEN_OPSET},
+            {DOMAIN: max(producer, 0), "": OPSET},
             _IR_VERSION,
             tuple(self.folded),
             tuple(proto.name for proto in self.proto.node),

@@ -77,15 +77,13 @@ def _checked(
     graph: Graph, node: Node, found: Examination, done: Step | None, written: Sequence[Node]
 ) -> NodeCheck:
     row = (node.name, node.op_type, node.domain, graph.opset_of(node))
-    for lines in (found.unmapped, found.refused):
-        if node.name in lines:
-            reason, _, near = lines[node.name].partition(" (nearest: ")
-            nearest = tuple(near.rstrip(")").split(", ")) if near else ()
-            return NodeCheck(*row, UNMAPPED, reason.partition(": ")[2] or reason, nearest)
+    left = found.unmapped.get(node.name) or found.refused.get(node.name)
+    if left is not None:
+        return NodeCheck(*row, UNMAPPED, left.reason, left.nearest)
     if done is not None and node.name in done.took:
         return NodeCheck(*row, DEVICE, f"{done.rule}: {', '.join(op for _, op in done.made)}")
     how = "" if done is None else f"{done.rule}: {', '.join(op for _, op in done.made) or 'its operand'}"
-    wheres = [_where(one) for one in written] or [(DEVICE, "")]
+    wheres = [_where(graph, one) for one in written] or [(DEVICE, "")]
     unknown = next(
         ((one, why) for one, (where, why) in zip(written, wheres, strict=False) if where == UNMAPPED), None
     )
@@ -110,7 +108,7 @@ def _missing_in(node: Node) -> list[tuple[str, str]]:
     ]
 
 
-def _where(node: Node) -> tuple[str, str]:
+def _where(graph: Graph, node: Node) -> tuple[str, str]:
     """Where a node of ONNX may run, and why there."""
     inner = _missing_in(node)
     if inner:
@@ -121,7 +119,7 @@ def _where(node: Node) -> tuple[str, str]:
         return HOST, "its host implementation"
     if node.domain and not is_onnx_domain(node.domain) and not runtime_has(node.op_type, node.domain):
         return UNMAPPED, "no rule, no kernel"
-    if has_body(node, 21 if not node.domain else 1):
+    if has_body(node, graph.opset_of(node)):
         return DEVICE, f"{node.op_type} by its function body"
     if anchored(node):
         return DEVICE, f"{node.op_type} where a rewrite rule takes it"

@@ -263,7 +263,7 @@ def _not_taken(one: Checked, found: Examination) -> str:
     refused = next((step.refused for step in own if step.refused), "")
     if refused:
         return f"refused: {refused}"
-    unmapped = [*found.unmapped.values(), *found.refused.values()]
+    unmapped = [str(one) for one in (*found.unmapped.values(), *found.refused.values())]
     if unmapped:
         return f"no rule maps {'; '.join(unmapped)}"
     if own:

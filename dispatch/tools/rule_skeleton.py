@@ -16,9 +16,10 @@ import numpy as np
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.compile import read_model
-from onedispatch.dispatch.compiler.options import FRONTENDS, ImportOptions
+from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.sources.rule import FRAMEWORKS
 from onedispatch.dispatch.tensorflow.signatures import ELEMENT_TYPES, signature_of
 from onedispatch.dispatch.tools.rule_cases import Case, case_of, ports_of, read_prototype
 from onedispatch.dispatch.tools.rule_guesses import Guess, guessed, quoted, target_of
@@ -123,7 +124,7 @@ def write(file: Path, framework: str, domain: str | None, data: Mapping[str, Any
 
     Raises ``InputError`` for a case that is none, an unknown target, and where one of the files exists.
     """
-    arguments.choice("--framework", framework, FRONTENDS)
+    arguments.choice("--framework", framework, FRAMEWORKS)
     _check_file(file)
     if framework != "onnx" and domain:
         raise InputError("--domain", f"{domain!r} of {framework}", "a domain, of --framework onnx")
@@ -224,7 +225,7 @@ def from_node(
 
     Raises ``InputError`` where there is no such node, or one of another domain.
     """
-    arguments.choice("--framework", framework, FRONTENDS)
+    arguments.choice("--framework", framework, FRAMEWORKS)
     discovery.ensure()
     graph = read_model(model, ImportOptions.checked(framework))
     node = next((one for one in graph.nodes if one.name == name), None)
