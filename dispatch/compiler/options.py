@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.frameworks import FRAMEWORKS
 from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
-from onedispatch.dispatch.sources.rule import FRAMEWORKS
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device, find_device

@@ -17,12 +17,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onedispatch.dispatch.base.frameworks import FRAMEWORKS
 from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.dispatch.sources import facts, registry
 from onedispatch.dispatch.sources.formats import FORMATS, SENSITIVE
 from onedispatch.dispatch.sources.host import HostImplementation, check_like
 from onedispatch.dispatch.sources.patterns import FusionPattern
-from onedispatch.dispatch.sources.rule import FRAMEWORKS, Fusion, Place, Rule, Versions
+from onedispatch.dispatch.sources.rule import Fusion, Place, Rule, Versions
 from onedispatch.dispatch.sources.targets import Target
 from onedispatch.operators.plugin import catalog
 from onedispatch.transactions.base.boundary import error_line, public

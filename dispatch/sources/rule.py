@@ -10,8 +10,6 @@ from typing import Any, Literal
 from onedispatch.dispatch.sources.facts import Fact
 from onedispatch.dispatch.sources.targets import Target
 
-FRAMEWORKS = ("onnx", "tensorflow")
-"""Source frameworks whose models are read."""
 Kind = Literal["1:1", "1:N", "N:M"]
 Versions = tuple[int, int | None]  # first and last, None: all later ones
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.frameworks import FRAMEWORKS
 from onedispatch.dispatch.compile import read_model
 from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.dispatch.sources.rule import FRAMEWORKS
 from onedispatch.dispatch.tensorflow.signatures import ELEMENT_TYPES, signature_of
 from onedispatch.dispatch.tools.rule_cases import Case, case_of, ports_of, read_prototype
 from onedispatch.dispatch.tools.rule_guesses import Guess, guessed, quoted, target_of
