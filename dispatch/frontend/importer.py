@@ -31,6 +31,7 @@ from onedispatch.dispatch.frontend.graph import (
 )
 from onedispatch.dispatch.frontend.local_functions import inlined
 from onedispatch.dispatch.frontend.model_limits import check_model
+from onedispatch.dispatch.frontend.protobuf import parsed
 from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.dispatch.frontend.validity import check_valid
 from onedispatch.dispatch.frontend.walk import bodies_of
@@ -79,14 +80,9 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
 
 
 def _parse(data: bytes, where: str) -> ModelProto:
-    proto = ModelProto()
-    try:
-        proto.ParseFromString(data)
-    except Exception as error:  # protobuf's DecodeError differs between its implementations
-        reraise_from_handler(error)
-        given = f"{counted(len(data), 'byte')} that are no ONNX protobuf"
-        raise ModelError(where, given, "an ONNX model") from error
-    return _whole(proto, f"{where} ({counted(len(data), 'byte')})")
+    size = counted(len(data), "byte")
+    proto = parsed(ModelProto(), data, where, f"{size} that are no ONNX protobuf", "an ONNX model")
+    return _whole(proto, f"{where} ({size})")
 
 
 def _whole(proto: ModelProto, where: str) -> ModelProto:
@@ -131,11 +127,7 @@ def read_nodes(
         model.opset_import.append(onnx.helper.make_opsetid(domain, version))
     for name, data in named:
         names.append(name)
-        try:
-            model.graph.node.add().ParseFromString(data)
-        except Exception as error:  # protobuf's DecodeError differs between its implementations
-            reraise_from_handler(error)
-            raise ModelError(f"node {name}", "a damaged node", "an ONNX node") from error
+        parsed(model.graph.node.add(), data, f"node {name}", "a damaged node", "an ONNX node")
     check_model(model)
     check_valid(model)
     importer = _Importer(model, None)

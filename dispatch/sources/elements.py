@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of whole numbers that are computed from shapes, element by element.
 
-Frameworks reshape to the batch, whatever it is, and sizes that are known: ``[Shape(x)[0], 7, 64]``. Here such
+Frameworks reshape to a batch of any size, and sizes that are known: ``[Shape(x)[0], 7, 64]``. Here such
 a tensor is an array of Python's integers, with None where an element is unknown.
 """
 

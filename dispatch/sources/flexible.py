@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that compute the same whatever the order of dimensions, once their axes and constants follow it."""
+"""Nodes that compute the same in any order of dimensions, once their axes and constants follow it."""
 
 from __future__ import annotations
 

@@ -158,11 +158,8 @@ class _Arrangement:
         for value in graph.inputs:
             if value.name in self.side:
                 made[value.name] = self.side[value.name]
-        layouts = {
-            name: pair
-            for name, pair in graph.layouts.items()
-            if not any(node.name == name for node in self.moved.values())
-        }
+        gone = {node.name for node in self.moved.values()}
+        layouts = {name: pair for name, pair in graph.layouts.items() if name not in gone}
         remarks = dict(graph.remarks)
         for value in graph.outputs:
             called(value.name, None)

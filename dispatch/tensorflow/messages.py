@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from onedispatch.dispatch.frontend.protobuf import parsed
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -41,13 +42,13 @@ def read_message(model: Any) -> Any:
         own = isinstance(model, kind)
         return _whole(model, "the given GraphDef") if own else _of_other_package(model, kind)
     if isinstance(model, bytes | bytearray | memoryview):
-        return _parsed(bytes(model), "the given bytes", kind)
+        return _of_bytes(bytes(model), "the given bytes", kind)
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         data = read_file(path, ModelError, "a GraphDef that can be read")
         if path.name == SAVED_MODEL:
             raise ModelError(str(path), "a SavedModel", _ACCEPTED, _FREEZE)
-        return (_of_text if path.suffix == TEXT_SUFFIX else _parsed)(data, str(path), kind)
+        return (_of_text if path.suffix == TEXT_SUFFIX else _of_bytes)(data, str(path), kind)
     raise ModelError(
         "the model", f"a {type(model).__name__}", "a path, the bytes of a GraphDef, or a GraphDef"
     )
@@ -73,18 +74,15 @@ def _of_other_package(message: Any, kind: Any) -> Any:
     except Exception as error:  # protobuf's EncodeError differs between its implementations
         reraise_from_handler(error)
         raise ModelError(where, f"a message that cannot be written: {error}", _ACCEPTED) from error
-    return _parsed(data, where, kind)
+    return _of_bytes(data, where, kind)
 
 
-def _parsed(data: bytes, where: str, kind: Any) -> Any:
-    proto = kind()
-    try:
-        proto.ParseFromString(data)
-    except Exception as error:  # protobuf's DecodeError differs between its implementations
-        reraise_from_handler(error)
-        given = f"{counted(len(data), 'byte')} that are no GraphDef"
-        raise ModelError(where, given, _ACCEPTED, "check that the file is complete") from error
-    return _whole(proto, f"{where} ({counted(len(data), 'byte')})")
+def _of_bytes(data: bytes, where: str, kind: Any) -> Any:
+    size = counted(len(data), "byte")
+    proto = parsed(
+        kind(), data, where, f"{size} that are no GraphDef", _ACCEPTED, "check that the file is complete"
+    )
+    return _whole(proto, f"{where} ({size})")
 
 
 def _of_text(data: bytes, where: str, kind: Any) -> Any:
@@ -92,7 +90,7 @@ def _of_text(data: bytes, where: str, kind: Any) -> Any:
 
     try:
         proto = text_format.Parse(data.decode("utf-8"), kind())
-    except Exception as error:  # ParseError, and whatever else a text leads the parser to
+    except Exception as error:  # ParseError, and others that a text leads the parser to
         reraise_from_handler(error)
         given = f"a text that is no GraphDef: {str(error)[:200]}"
         raise ModelError(where, given, f"{_ACCEPTED} in protobuf's text format") from error

@@ -132,7 +132,7 @@ def padding(n: SourceNode, window: Sequence[int] | None, strides: Sequence[int])
     sizes = None if shape is None else shape[2:] if channels_first(n) else shape[1:-1]
     known = [one for one in sizes or () if isinstance(one, int)]
     if window is None or len(known) != len(window):
-        # A window of one element needs no padding, whatever the sizes are.
+        # A window of one element needs no padding for any sizes.
         return {"auto_pad": "VALID" if window is not None and set(window) == {1} else "SAME_UPPER"}
     steps = zip(known, window, strides, strict=True)
     return {"pads": same_pads([(-(-size // s) - 1) * s + k for size, k, s in steps], known)}

@@ -170,7 +170,7 @@ class ValueReader:
         if len(values) == wanted:
             return values.reshape(sizes)
         size = wanted * dtype.itemsize
-        if len(values) < 2 and size > _SMALL:  # a view: it takes no memory, whatever the shape
+        if len(values) < 2 and size > _SMALL:  # a view: it takes no memory for any shape
             return np.broadcast_to(values[0] if len(values) else _zero(dtype), sizes)
         self.repeated += size
         self.limit.check(where, self.repeated)

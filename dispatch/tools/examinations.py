@@ -232,7 +232,7 @@ def examine_rules(plugins: Sequence[Plugin]) -> Outcome:
             files[one.origin] = _Declared()  # said once
         try:
             _examine_one(outcome, plugin, one, files[one.origin])
-        except Exception as error:  # noqa: BLE001 (whatever one does, the others are examined)
+        except Exception as error:  # noqa: BLE001 (one that fails does not keep the others from being examined)
             reraise_from_handler(error)
             outcome.failures.append(
                 Failure(plugin, one.name, one.place.file, one.place.line, error_line(error))
@@ -294,7 +294,7 @@ def _made_results(one: Checked) -> Iterator[CaseResult]:
 
 
 def _is_mistake(error: BaseException | None) -> bool:
-    """Whether an error is the rule's own, whatever the node: not of inputs or attributes that it misses."""
+    """Whether an error is the rule's own, for any node: not of inputs or attributes that it misses."""
     causes = []
     while error is not None:
         causes.append(error)

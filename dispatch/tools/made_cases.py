@@ -15,7 +15,7 @@ from onedispatch.dispatch.tensorflow.signatures import ELEMENT_TYPES, Signature,
 from onedispatch.dispatch.tools.rule_cases import SEED, Case, NodeData, Tensor, made_values
 
 _SHAPES = ((2, 4, 4, 3), (3, 4), (4,))
-_WHOLE = 1  # a number of elements, an axis, a size: whatever a whole number may mean
+_WHOLE = 1  # may be a number of elements, an axis or a size
 # What windows of TensorFlow need, where nothing else says it.
 _WINDOWS = {"strides": [1, 1, 1, 1], "ksize": [1, 2, 2, 1], "rates": [1, 1, 1, 1], "padding": "SAME"}
 

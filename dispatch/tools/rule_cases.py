@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, helper
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, sort_nodes, type_name_of
 from onedispatch.dispatch.sources.targets import OPSET, Target, written
@@ -377,7 +377,8 @@ def model_of(case: Case, domain: str, version: int | None = None) -> ModelProto:
     for end in ends:
         if end.name in case.dtypes:
             end.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(case.dtypes[end.name])
-    graph = helper.make_graph(nodes, "case", *_tensors(case, ends))
+    constants = [numpy_helper.from_array(one.array, one.name) for one in case.inputs if one.constant]
+    graph = helper.make_graph(nodes, "case", _fed(case), ends, constants)
     imports = [helper.make_opsetid(name, number) for name, number in opsets.items()]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
@@ -387,14 +388,10 @@ def _made(target: Target, opset: int) -> tuple[str, ...]:
     return tuple(f"output{number}" for number in range(schema.min_output if schema is not None else 1))
 
 
-def _tensors(case: Case, outputs: Sequence[Any]) -> tuple[list[Any], Sequence[Any], list[Any]]:
-    from onnx import numpy_helper
-
-    fed = [
-        helper.make_tensor_value_info(
-            one.name, helper.np_dtype_to_tensor_dtype(one.array.dtype), one.array.shape
-        )
+def _fed(case: Case) -> list[ValueInfoProto]:
+    kind = helper.np_dtype_to_tensor_dtype
+    return [
+        helper.make_tensor_value_info(one.name, kind(one.array.dtype), one.array.shape)
         for one in case.inputs
         if not one.constant
     ]
-    return fed, outputs, [numpy_helper.from_array(one.array, one.name) for one in case.inputs if one.constant]

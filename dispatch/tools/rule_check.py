@@ -207,7 +207,7 @@ def source_graph(one: Checked, case: Case) -> Graph:
 
 
 def run_case(one: Checked, case: Case, reference: Reference | None) -> CaseResult:
-    """Runs one case; whatever is wrong with it is the reason of the result."""
+    """Runs one case; its result says what is wrong with it."""
     fusions = (one.name,) if isinstance(one, Fusion) else ()
     found: Examination | None = None
     try:
@@ -349,7 +349,7 @@ def _compared(
                 theirs = theirs.astype(mine.dtype)  # what NumPy widens
             row = value_comparison((last.name, last.op_type), (), name, mine, theirs, bound)
             rows.append(row)
-            wrong = told(row) if row.diverges else ""
+            wrong = difference_in(row) if row.diverges else ""
         elif not wrong and not np.array_equal(mine, theirs):
             wrong = f"output {name}: {mine!r}, where {theirs!r} is expected"
         reason = reason or wrong
@@ -374,7 +374,7 @@ def floating(array: Array) -> bool:
     return array.dtype.kind == "f" or "float" in array.dtype.name
 
 
-def told(row: ValueComparison) -> str:
+def difference_in(row: ValueComparison) -> str:
     """What is wrong with a value, in numbers."""
     if row.index is None:
         return f"output {row.value}: shape {list(row.shape)}, where {list(row.theirs_shape)} is expected"

@@ -19,7 +19,7 @@ import onedispatch as od
 from onedispatch.dispatch.cli import app, output
 from onedispatch.dispatch.tools.compare import value_comparison
 from onedispatch.dispatch.tools.differences import errors_of, ulps
-from tests.integration.graphdefs import const, graphdef, node
+from tests.tensorflow.graphdefs import GraphBuilder
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -64,14 +64,11 @@ def model() -> str:
 def frozen() -> str:
     """A convolution of channels last, and a function of its result."""
     filters = np.random.default_rng(3).standard_normal((3, 3, 4, 8)).astype(np.float32)
-    made = graphdef(
-        node("x", "Placeholder", dtype=np.float32, shape=(1, 6, 6, 4)),
-        const("w", filters),
-        node("conv", "Conv2D", "x", "w", T=np.float32, strides=[1, 1, 1, 1], padding="SAME"),
-        node("act", "Relu", "conv", T=np.float32),
-        node("y", "Tanh", "act", T=np.float32),
-    )
-    Path("g.pb").write_bytes(made.SerializeToString())
+    b = GraphBuilder()
+    x = b.placeholder("x", "float32", [1, 6, 6, 4])
+    conv = b.op("Conv2D", x, b.const("w", filters), name="conv", strides=[1, 1, 1, 1], padding="SAME")
+    b.op("Tanh", b.op("Relu", conv, name="act"), name="y")
+    Path("g.pb").write_bytes(b.graphdef().SerializeToString())
     Path("rules.py").write_text(RULES)
     return "g.pb"
 
@@ -129,15 +126,15 @@ def test_a_reference_has_values_by_name(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "said"),
     [({"z": 1.0}, "outputs (y, r)"), ({"p2": 1.0}, "values of nodes"), ({}, "no value in bad.npz")],
 )
 def test_a_reference_without_the_models_values_is_refused(
-    model: str, arrays: dict[str, float], told: str
+    model: str, arrays: dict[str, float], said: str
 ) -> None:
     np.savez("bad.npz", **{name: np.float32(value) for name, value in arrays.items()})
     result = invoke(model, "--random", "--per-node", "--reference", "bad.npz")
-    assert isinstance(result.exception, od.InputError) and told in str(result.exception)
+    assert isinstance(result.exception, od.InputError) and said in str(result.exception)
 
 
 def test_bad_input_is_refused(model: str) -> None:
@@ -158,8 +155,8 @@ def test_other_shapes_diverge(model: str) -> None:
 
 def test_a_model_of_tensorflow_beside_onnxruntime_on_its_translation(frozen: str) -> None:
     found = compared(frozen, "--plugin", "rules.py", "--per-node")
-    told = "onnxruntime on the translated graph, since it is a model of tensorflow"
-    assert found["outputs_beside"] == told and not found["diverges"]
+    said = "onnxruntime on the translated graph, since it is a model of tensorflow"
+    assert found["outputs_beside"] == said and not found["diverges"]
     assert [row["value"] for row in found["outputs"]] == ["y"] and found["rows"]
     asked = compared(frozen, "--plugin", "rules.py", "--outputs", "act", "--frontend", "tensorflow")
     assert [row["value"] for row in asked["outputs"]] == ["act"]

@@ -126,7 +126,7 @@ def test_every_failure_is_told_and_none_stops_the_others(monkeypatch: pytest.Mon
         *("kernel acme::twice@1", "operator acme.Twice", "rule for bad::Typo", "rule for bad::Name"),
         "fusion Lacks",
     ]
-    told = (
+    said = (
         "SyntaxError",
         "no such file",
         "'b'",
@@ -136,14 +136,16 @@ def test_every_failure_is_told_and_none_stops_the_others(monkeypatch: pytest.Mon
         "undefined",
         "'z'",
     )
-    for part, (_, _, reason) in zip(told, lines, strict=True):
+    for part, (_, _, reason) in zip(said, lines, strict=True):
         assert part in reason
     assert [line for _, line, _ in lines[:4]] == [2, 0, 2, 4] and lines[5][1] > 15
     assert {os.path.basename(one["plugin"]) for one in found["failures"][3:5]} == {"kernels.py"}
     assert found["ran"]["rules"] == 6 and "one transaction" in found["simulator"]
     od.plugins.reset()
-    told_lines = CliRunner().invoke(app, ["doctor", "--plugin", rules]).stdout.splitlines()
-    assert sum(line.startswith("FAILED: ") for line in told_lines) == 6 and told_lines[-1] == "6 failures"
+    lines_of_text = CliRunner().invoke(app, ["doctor", "--plugin", rules]).stdout.splitlines()
+    assert (
+        sum(line.startswith("FAILED: ") for line in lines_of_text) == 6 and lines_of_text[-1] == "6 failures"
+    )
 
 
 def test_a_kernel_that_ends_the_process_is_a_failure() -> None:

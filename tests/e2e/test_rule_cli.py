@@ -20,8 +20,8 @@ import onedispatch as od
 from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.sources.targets import Target
 from onedispatch.dispatch.tools.rule_guesses import guessed, target_of
-from tests.integration.graphdefs import const, graphdef, node
 from tests.plugins import node_model
+from tests.tensorflow.graphdefs import GraphBuilder
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -103,8 +103,8 @@ def rules(*cases: str, more: str = GOOD) -> str:
 
 
 def test_a_rule_of_a_prototype_works_once_its_reference_is_written() -> None:
-    told = invoke("new", "top_k.py", "--framework", "tensorflow", "--from", prototype(TOP_K)).stdout
-    assert "top_kv2 in top_k.py is to be filled in" in told and "onedispatch rule check top_k.py" in told
+    said = invoke("new", "top_k.py", "--framework", "tensorflow", "--from", prototype(TOP_K)).stdout
+    assert "top_kv2 in top_k.py is to be filled in" in said and "onedispatch rule check top_k.py" in said
     text = Path("top_k.py").read_text()
     assert '    rules.op("TopKV2", to="TopK")\n    .auto()\n    .default(largest=1, axis=-1)\n' in text
     (row,) = checked("top_k.py").values()
@@ -161,17 +161,14 @@ def test_a_rule_of_a_node_of_an_onnx_model() -> None:
 
 
 def test_a_rule_of_a_node_of_a_graphdef() -> None:
-    made = graphdef(
-        node("x", "Placeholder", dtype=np.float32, shape=(2, 3)),
-        const("axes", np.array([1], np.int32)),
-        const("wide", np.ones((20, 20), np.float32)),
-        node("inner/sum", "Sum", "x", "axes", T=np.float32, Tidx=np.int32, keep_dims=True),
-        node("product", "MatMul", "inner/sum", "wide", T=np.float32),
-    )
-    Path("g.pb").write_bytes(made.SerializeToString())
+    b = GraphBuilder()
+    axes = b.const("axes", np.array([1], np.int32))
+    x = b.op("Sum", b.placeholder("x", "float32", [2, 3]), axes, name="inner/sum", keep_dims=True)
+    b.op("MatMul", x, b.const("wide", np.ones((20, 20), np.float32)), name="product")
+    Path("g.pb").write_bytes(b.graphdef().SerializeToString())
     given = ("--framework", "tensorflow", "--model", "g.pb", "--node")
-    told = invoke("new", "s.py", *given, "inner/sum", "--to", "ReduceSum").stdout
-    assert "note" in told and 'rename(keep_dims="keepdims")' in Path("s.py").read_text()
+    said = invoke("new", "s.py", *given, "inner/sum", "--to", "ReduceSum").stdout
+    assert "note" in said and 'rename(keep_dims="keepdims")' in Path("s.py").read_text()
     text = (
         Path("s.py")
         .read_text()
@@ -183,8 +180,8 @@ def test_a_rule_of_a_node_of_a_graphdef() -> None:
     Path("s.py").write_text(text.replace("**attributes", "keep_dims"))
     (row,) = checked("s.py").values()
     assert not row["failed"], row
-    told = invoke("new", "product.py", *given, "product").stdout
-    assert "wide: a constant of 400 elements" in told and "does not say its shape" in told
+    said = invoke("new", "product.py", *given, "product").stdout
+    assert "wide: a constant of 400 elements" in said and "does not say its shape" in said
 
 
 def test_nothing_is_overwritten() -> None:
@@ -197,7 +194,7 @@ def test_nothing_is_overwritten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "said"),
     [
         ({"op": "Nothing", "to": ""}, "ONNX has no Nothing"),
         ({"to": "TopQ"}, "Did you mean 'TopK'?"),
@@ -214,9 +211,9 @@ def test_nothing_is_overwritten() -> None:
         ({"op": ""}, "or none of an operator"),
     ],
 )
-def test_bad_prototypes_are_refused(change: dict[str, Any], told: str) -> None:
+def test_bad_prototypes_are_refused(change: dict[str, Any], said: str) -> None:
     given = ("--framework", "tensorflow", "--from", prototype({**TOP_K, **change}))
-    assert told in refusal("new", "bad.py", *given)
+    assert said in refusal("new", "bad.py", *given)
     assert not Path("bad.py").exists()
 
 
@@ -236,8 +233,8 @@ def test_bad_arguments_are_refused() -> None:
         (("a.py", *model, "n00"), "Did you mean 'n0'?"),
         (("a.py", *model, "n0", "--domain", "other"), "'acme', the domain of n0"),
     )
-    for arguments, told in cases:
-        assert told in refusal("new", *arguments), arguments
+    for arguments, said in cases:
+        assert said in refusal("new", *arguments), arguments
 
 
 def test_guesses() -> None:
@@ -289,7 +286,7 @@ def test_a_case_that_fails_has_its_numbers_and_what_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "case", "told"),
+    ("more", "case", "said"),
     [
         ('REFERENCES = {"AddN": lambda *x, N: x[9]}', SUM, "IndexError"),
         ('REFERENCES = {"AddN": lambda *x, N: x}', SUM, "3 expected, of the outputs node"),
@@ -299,9 +296,9 @@ def test_a_case_that_fails_has_its_numbers_and_what_was_written() -> None:
         ("", SOFT.replace("AddN", "Unheard"), "no rule maps"),
     ],
 )
-def test_why_a_case_fails(more: str, case: str, told: str) -> None:
+def test_why_a_case_fails(more: str, case: str, said: str) -> None:
     reasons = [one["reason"] for row in checked(rules(case, more=more)).values() for one in row["cases"]]
-    assert len(reasons) == 1 and told in reasons[0], reasons
+    assert len(reasons) == 1 and said in reasons[0], reasons
 
 
 def test_a_rule_that_raises_fails_its_case_alone() -> None:
@@ -328,7 +325,7 @@ def test_each_version_is_a_rule_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "said"),
     [
         ("import onedispatch", "a plug-in that registers nothing"),
         ("x = 1 / 0", "ZeroDivisionError"),
@@ -340,9 +337,9 @@ def test_each_version_is_a_rule_of_its_own() -> None:
         (f'{RULES}\nCASES = [{{"op": "AddN", "fusion": "Soft"}}]', "the operator of a rule"),
     ],
 )
-def test_bad_files_are_refused(text: str, told: str) -> None:
+def test_bad_files_are_refused(text: str, said: str) -> None:
     Path("rules.py").write_text(text)
-    assert told in refusal("check", "rules.py")
+    assert said in refusal("check", "rules.py")
 
 
 def test_no_file_is_refused() -> None:

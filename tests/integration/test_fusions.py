@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,7 @@ from tests.integration.foreign_models import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    od.plugins.reset()
-
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 GATED = [node("Sigmoid", ["x"], ["s"], ""), node("Mul", ["s", "x"], ["y"], ""), node("Neg", ["y"], ["z"], "")]
 

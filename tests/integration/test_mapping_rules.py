@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,7 @@ from tests.integration.foreign_models import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    od.plugins.reset()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 # -- one node to one ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,7 @@ from onnx import helper
 import onedispatch as od
 from tests.integration.foreign_models import FLOAT, X, acme, command, model, node, run
 
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    yield
-    od.plugins.reset()
+pytestmark = pytest.mark.usefixtures("no_plugins")
 
 
 def test_a_rule_writes_operators_of_onnxruntime() -> None:

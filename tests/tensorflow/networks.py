@@ -207,8 +207,8 @@ def ssd(classes: int = 4) -> Network:
     code = b.op("Squeeze", code, name="codes/Squeeze", squeeze_dims=[0])
     boxes = _decoded(b, code, _anchors(b, anchors))
     boxes = b.op("ExpandDims", boxes, 0, name="boxes")
-    told = b.op("Sigmoid", b.op("ConcatV2", scores, 1, name="logits"), name="scores")
-    return b.graphdef(), [boxes, told], feed
+    confidences = b.op("Sigmoid", b.op("ConcatV2", scores, 1, name="logits"), name="scores")
+    return b.graphdef(), [boxes, confidences], feed
 
 
 def _anchors(b: Maker, count: int) -> Tensor:

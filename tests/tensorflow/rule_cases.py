@@ -289,8 +289,10 @@ def _images() -> list[Case]:
         case("CropAndResize", x, boxes, Fed(of), [2, 1], method="nearest", note="nearest"),
     ]
     corners = np.abs(data(12, 2)) / 3
-    told = np.concatenate([corners, corners + 0.3 + np.abs(data(12, 2, seed=1)) / 5], 1).astype(np.float32)
-    given = (Fed(told), Fed(np.abs(data(12, seed=2))), 5)
+    rectangles = np.concatenate([corners, corners + 0.3 + np.abs(data(12, 2, seed=1)) / 5], 1).astype(
+        np.float32
+    )
+    given = (Fed(rectangles), Fed(np.abs(data(12, seed=2))), 5)
     low, high = np.float32(0.3), np.float32(0.4)
     return [
         *cases,

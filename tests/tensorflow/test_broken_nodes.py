@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that are not valid: whatever is wrong with them, the model is at fault and not our rules."""
+"""Nodes that are not valid: the model is at fault, not our rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tables import examples
 from tests.tensorflow.rule_case import Array, Case, Fed
 from tests.tensorflow.rule_cases import CASES
 
-TOLD = (od.ModelError, od.UnsupportedModelError, od.UnknownOperatorError)
+REFUSALS = (od.ModelError, od.UnsupportedModelError, od.UnknownOperatorError)
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -26,7 +26,7 @@ TOLD = (od.ModelError, od.UnsupportedModelError, od.UnknownOperatorError)
 def test_a_broken_node_is_a_defect_of_the_model(one: Case, seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", od.RuleWarning)
-        with suppress(*TOLD):  # any other error is a defect of ours; a node may have stayed valid
+        with suppress(*REFUSALS):  # any other error is a defect of ours; a node may have stayed valid
             graphdef, outputs, _ = _broken(one, random.Random(seed)).graphdef()
             od.compile(graphdef, outputs=outputs or None)
 

@@ -230,10 +230,10 @@ def test_suppression_of_boxes() -> None:
     assert run("NonMaxSuppressionV3", BOXES, SCORES, 5, 0.9, 0.7).tolist() == [3, 0, 1]
     chosen, count = run("NonMaxSuppressionV4", BOXES, SCORES, 4, 0.5, 0.0, pad_to_max_output_size=True)
     assert chosen.tolist() == [3, 0, 0, 0] and count == 2
-    chosen, told, count = run("NonMaxSuppressionV5", BOXES, SCORES, 5, 0.5, 0.0, 0.0)
+    chosen, kept, count = run("NonMaxSuppressionV5", BOXES, SCORES, 5, 0.5, 0.0, 0.0)
     assert chosen.tolist() == [3, 0] and count == 2
-    np.testing.assert_allclose(told, [0.95, 0.9])
-    chosen, told, _ = run("NonMaxSuppressionV5", BOXES, SCORES, 5, 1.0, 0.0, 0.5)
+    np.testing.assert_allclose(kept, [0.95, 0.9])
+    chosen, kept, _ = run("NonMaxSuppressionV5", BOXES, SCORES, 5, 1.0, 0.0, 0.5)
     share = 0.9 / 1.1
     assert chosen[:2].tolist() == [3, 0] and len(chosen) == 5
-    np.testing.assert_allclose(told[2], 0.75 * np.exp(-(share**2)), rtol=1e-5)
+    np.testing.assert_allclose(kept[2], 0.75 * np.exp(-(share**2)), rtol=1e-5)

@@ -25,7 +25,7 @@ from tests.tensorflow.networks import NETWORKS
 F32 = np.dtype(np.float32)
 
 
-def told(graph: Graph) -> list[Any]:
+def facts(graph: Graph) -> list[Any]:
     """What a graph says, to be compared."""
     nodes = [(n.name, n.op_type, n.domain, n.inputs, n.outputs, repr(n.attributes)) for n in graph.nodes]
     constants = {name: (a.dtype, a.shape, a.tolist()) for name, a in graph.constants.items()}
@@ -52,10 +52,10 @@ def test_every_form_reads_the_same(name: str, tmp_path: Path) -> None:
     (tmp_path / "model.pb").write_bytes(data)
     (tmp_path / "model.pbtxt").write_text(text_format.MessageToString(graphdef))
     other = OtherGraphDef.FromString(data)
-    wanted = told(read_graphdef(graphdef, outputs))
+    wanted = facts(read_graphdef(graphdef, outputs))
     forms = (data, bytearray(data), tmp_path / "model.pb", str(tmp_path / "model.pbtxt"), other)
     for form in forms:
-        assert told(read_graphdef(form, outputs)) == wanted
+        assert facts(read_graphdef(form, outputs)) == wanted
     assert graphdef == GraphDef.FromString(data) and other == OtherGraphDef.FromString(data)
 
 

@@ -96,7 +96,7 @@ def suppressed(
     queue = [(-float(s), i, 0) for i, s in enumerate(scores) if s > least]
     heapq.heapify(queue)
     chosen: list[int] = []
-    told: list[float] = []
+    kept: list[float] = []
     while queue and len(chosen) < most:
         negative, box, seen = heapq.heappop(queue)
         score, hard = -negative, False
@@ -108,10 +108,10 @@ def suppressed(
                 break
         if not hard and score == -negative:
             chosen.append(box)
-            told.append(score)
+            kept.append(score)
         elif not hard and score > least:
             heapq.heappush(queue, (-score, box, len(chosen)))
-    return chosen, told
+    return chosen, kept
 
 
 def suppression(a: Attributes, boxes: Array, scores: Array, most: Array, *limits: Array) -> Array:
@@ -127,9 +127,9 @@ def suppression_v4(a: Attributes, boxes: Array, scores: Array, most: Array, *lim
 
 
 def suppression_v5(a: Attributes, boxes: Array, scores: Array, most: Array, *limits: Array) -> list[Array]:
-    chosen, told = suppressed(boxes, scores, int(most), *map(float, limits))
+    chosen, kept = suppressed(boxes, scores, int(most), *map(float, limits))
     more = int(most) - len(chosen) if a.get("pad_to_max_output_size") else 0
-    numbers = np.asarray(told + [0.0] * more, scores.dtype)
+    numbers = np.asarray(kept + [0.0] * more, scores.dtype)
     return [np.asarray(chosen + [0] * more, np.int32), numbers, np.asarray(len(chosen), np.int32)]
 
 

@@ -176,17 +176,17 @@ def batch_norm(
     """By the given mean and variance, or in training by those of the batch."""
     image = np.moveaxis(wide(x), 1, -1) if channels_first(a) else wide(x)
     used, spread = wide(mean), wide(variance)
-    told = [mean, variance]
+    returned = [mean, variance]
     if a.get("is_training", True):
         flat = image.reshape(-1, image.shape[-1])
         used, spread = flat.mean(0), flat.var(0)
         corrected = spread * len(flat) / max(len(flat) - 1, 1)
         factor = a.get("exponential_avg_factor", 1.0)
         running = zip((used, corrected), (mean, variance), strict=True)
-        told = [new if factor == 1 else (1 - factor) * wide(old) + factor * new for new, old in running]
+        returned = [new if factor == 1 else (1 - factor) * wide(old) + factor * new for new, old in running]
     made = (image - used) / np.sqrt(spread + a.get("epsilon", 1e-4)) * wide(scale) + wide(offset)
     made = (np.moveaxis(made, -1, 1) if channels_first(a) else made).astype(x.dtype)
-    batch = [one.astype(scale.dtype) for one in told]
+    batch = [one.astype(scale.dtype) for one in returned]
     return [made, *batch, used.astype(scale.dtype), spread.astype(scale.dtype)]
 
 
