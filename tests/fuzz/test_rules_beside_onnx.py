@@ -72,5 +72,5 @@ def test_by_rules_as_by_onnx(subtests: pytest.Subtests) -> None:
             for one, two in zip(plain[0], ruled[0], strict=True):
                 assert one.dtype == two.dtype
                 np.testing.assert_array_equal(one, two)
-        compared += 1
+        compared += any(np.any(one) for one in plain[0])  # zeros would compare as equal
     assert compared >= 20

@@ -55,7 +55,7 @@ def test_a_fusion_of_several_roots() -> None:
     np.testing.assert_allclose(w, 3 * X - X, rtol=1e-5)
 
 
-def test_roots_that_depend_on_each_other_outside_are_notfuse_gate() -> None:
+def test_roots_that_depend_on_each_other_outside_are_not_fused() -> None:
     @od.fusion("Both")
     def both(p: Any) -> Any:
         p.find("Exp(a)", "Neg(b)")
