@@ -71,6 +71,9 @@ class device:
         """Change a timing constant ("ddr.gigabytes_per_second") for contexts made from now on."""
     def set_threads(self, threads: int) -> None:
         """Host threads that run kernels: 0 all, 1 the calling one. Results do not depend on it."""
+    def set_record(self, mode: str) -> None:
+        """Of contexts made from now on: whether runs that come again are made from a recording: "off", "on",
+        or "verify" (both ways, and compared)."""
     def set_kernel_seconds(self, seconds: float) -> None:
         """What a call of a custom kernel may take, in contexts made from now on; then its run ends."""
     def set_event_limit(self, events: int) -> None:

@@ -179,6 +179,7 @@ py::dict to_dict(const od::RunReport& report) {
   all["ddr_bytes_read"] = report.ddr_read;
   all["ddr_bytes_written"] = report.ddr_written;
   all["ddr_burst_bytes"] = report.ddr_burst_bytes;
+  all["recorded"] = report.recorded;
   all["registers"] = report.registers;
   all["channels"] = list_of(report.channels, [](const auto& c) {
     py::dict one("column"_a = c.column, "row"_a = c.row, "direction"_a = c.mm2s ? "MM2S" : "S2MM",
@@ -195,7 +196,7 @@ py::dict to_dict(const od::RunReport& report) {
 
 py::dict to_dict(const od::ReplayReport& report) {
   py::dict all = to_dict(report.run);
-  for (const char* name : {"registers", "kernel_calls", "cores"}) all.attr("pop")(name);
+  for (const char* name : {"registers", "kernel_calls", "cores", "recorded"}) all.attr("pop")(name);
   for (const char* name : {"ddr_bytes_read", "ddr_bytes_written"}) all.attr("pop")(name);
   all["finished"] = report.finished;
   all["executed"] = report.executed;
@@ -313,6 +314,7 @@ void bind_device(py::module_& m) {
       .def("register_xclbin", &xrt::device::register_xclbin, py::arg("xclbin"))
       .def("set_constant", &xrt::device::set_constant, py::arg("key"), py::arg("value"))
       .def("set_threads", &xrt::device::set_threads, py::arg("threads"))
+      .def("set_record", &xrt::device::set_record, py::arg("mode"))
       .def("set_kernel_seconds", &xrt::device::set_kernel_seconds, py::arg("seconds"))
       .def("set_event_limit", &xrt::device::set_event_limit, py::arg("events"))
       .def("set_print_bytes", &xrt::device::set_print_bytes, py::arg("bytes"))

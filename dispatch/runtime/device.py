@@ -53,10 +53,12 @@ class DeviceSession:
         kernel_seconds: float | None = None,
         print_bytes: int = PRINT_BYTES,
         traced_calls: int | None = None,
+        record: str = "off",
     ) -> None:
         self._description = device
         self._device = core.device.from_description(device.description())
         self._device.set_print_bytes(print_bytes)
+        self._device.set_record(record)
         if threads is not None:
             self._device.set_threads(threads)
         if kernel_seconds is not None:
@@ -285,4 +287,5 @@ def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunRe
         ddr_burst_bytes=raw["ddr_burst_bytes"],
         reloads=reloads,
         program_bytes=step.program_bytes,
+        recorded=(raw["recorded"],),
     )

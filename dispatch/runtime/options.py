@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
@@ -11,6 +12,8 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.runtime.prints import Sink, ring_bytes
 from onedispatch.dispatch.runtime.trace import traced_calls
 from onedispatch.transactions.base import host
+
+RECORD = "ONEDISPATCH_RECORD"  # of the environment: "on", "off" or "verify"
 
 
 class SessionOptions(TypedDict, total=False):
@@ -28,6 +31,7 @@ class SessionOptions(TypedDict, total=False):
     print: Sink
     print_bytes: int | None
     trace: bool | int
+    record: bool | str | None
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class RunOptions:
     print: Sink
     print_bytes: int
     trace: int | None
+    record: str
 
     @classmethod
     def checked(
@@ -52,6 +57,7 @@ class RunOptions:
         print: Sink = "report",
         print_bytes: int | None = None,
         trace: bool | int | None = False,
+        record: bool | str | None = None,
     ) -> RunOptions:
         """Returns options from what a caller gave. Raises ``InputError`` for those that there are none of."""
         return cls(
@@ -62,9 +68,23 @@ class RunOptions:
             print,
             ring_bytes(print, print_bytes),
             traced_calls(trace),
+            record_mode(record),
         )
 
     @property
     def given(self) -> dict[str, Any]:
         """Keyword arguments of ``checked`` that give the same."""
         return asdict(self) | {"print_bytes": self.print_bytes or None}
+
+
+def record_mode(value: bool | str | None = None) -> str:
+    """Whether runs that come again are made from a recording: "on", "off", or "verify".
+
+    None: as the environment says, else "on". Raises ``InputError`` for anything else.
+    """
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    modes = ("on", "off", "verify")
+    if value is None:
+        return arguments.choice(RECORD, os.environ.get(RECORD) or "on", modes)
+    return arguments.choice("record", value, modes)

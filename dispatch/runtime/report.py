@@ -78,6 +78,9 @@ class RunReport:
         host_work: what the host did for this run beside launching it, in order: executables compiled, sizes
             computed from values of the run, rows padded or cut, nodes that do not map. A run of a model that
             lives on the device, of shapes seen before and rows of whole words, has none.
+        recorded: of each dispatch, how this machine made it: ``"recorded"`` while the simulator's engine made
+            it, ``"replayed"`` from such a recording, ``"verified"`` both ways; or else why the engine made it
+            alone. Modelled time and results are the same.
     """
 
     dispatches: int
@@ -95,6 +98,7 @@ class RunReport:
     prints: Sequence[Print] = ()
     trace: Trace | None = None
     host_work: Sequence[HostWork] = ()
+    recorded: Sequence[str] = ()
 
     @property
     def repack_seconds(self) -> float:
@@ -200,4 +204,5 @@ def summed(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wa
             zip(accumulate((r.cycles for r in reports), initial=0), (r.trace for r in reports), strict=False)
         ),
         (*work, *(one for report in reports for one in report.host_work)),
+        tuple(one for report in reports for one in report.recorded),
     )

@@ -73,6 +73,11 @@ class Runners:
             from onedispatch.dispatch.runtime.device import DeviceSession
 
             self._device = DeviceSession(
-                self.target, options.threads, options.kernel_seconds, options.print_bytes, options.trace
+                self.target,
+                options.threads,
+                options.kernel_seconds,
+                options.print_bytes,
+                options.trace,
+                options.record,
             )
         return self._device.load(step)

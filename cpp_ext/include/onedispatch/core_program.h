@@ -10,6 +10,7 @@
 
 #include "onedispatch/device_description.h"
 #include "onedispatch/kernel_codes.h"
+#include "onedispatch/kernel_params.h"
 #include "onedispatch/print_log.h"
 #include "onedispatch/register_map.h"
 #include "onedispatch/txn_format.h"
@@ -69,10 +70,42 @@ class RangesView {
   const MemoryRange* end_ = nullptr;
 };
 
+// Where a call finds its chunks (in0, in1, out) and its scratch; null where it has none.
+struct CallMemory {
+  std::array<uint8_t*, params::kPorts> chunks{};
+  uint8_t* scratch = nullptr;
+};
+
+// A call as a value: the operation, the tile and step of it, and the ranges of the core's memory that it uses,
+// of 0 bytes where it has none.
+struct KernelCall;
+
+// What the calls of an operation share, apart from any core.
+class CallableOperation {
+ public:
+  virtual ~CallableOperation() = default;
+  // Makes the call on other memory than the core's, on any thread. Throws ProgramError.
+  virtual void run(const KernelCall& call, const CallMemory& memory) const = 0;
+};
+
+struct KernelCall {
+  std::shared_ptr<const CallableOperation> operation;
+  std::array<uint32_t, OD_MAX_DIMS> origin{};  // of the tile
+  uint32_t step = 0;                           // of its reduction
+  bool last = true;                            // of its steps
+  std::array<MemoryRange, params::kPorts> chunks{};
+  MemoryRange scratch;
+  bool writes_out = true;          // else the out chunk is written by a later step
+  bool continues_out = false;      // the out chunk holds what the step before left there
+  bool continues_scratch = false;  // and scratch does
+};
+
 // A kernel call, on local memory only. The program keeps it, and all that it needs, until it is resumed.
 class Work {
  public:
   virtual void run() = 0;
+  // The same as a value; null where the call can be made here alone: it prints, or a plug-in brought its kernel.
+  virtual const KernelCall* call() const = 0;
 
  protected:
   ~Work() = default;

@@ -53,6 +53,11 @@ struct TracedKernel {
   uint64_t nanoseconds = 0;  // of this machine
 };
 
+// How a run was made, as far as recording goes; anything else says why the engine made it.
+constexpr const char* kReplayed = "replayed";
+constexpr const char* kRecorded = "recorded";
+constexpr const char* kVerified = "verified";
+
 struct RunReport {
   uint64_t cycles = 0;  // of the array clock, from launch to the last operation
   double seconds = 0;   // the same at the device's array clock
@@ -65,6 +70,7 @@ struct RunReport {
   std::vector<ChannelReport> channels;                   // those that moved data or had a task
   std::vector<CoreReport> cores;                         // those that computed
   std::vector<std::pair<uint64_t, uint32_t>> registers;  // READ_REGS: address, value
+  std::string recorded;  // kReplayed, kRecorded, kVerified, or why the engine made it alone
   bool traced = false;
   std::vector<TracedCall> calls;               // the first ones, as many as are kept
   std::map<uint32_t, TracedKernel> kernels;  // all of them, by digest

@@ -74,6 +74,10 @@ class device {
   // Host threads that run kernels: 0 all, 1 only the calling one, host::MOST_THREADS at most.
   // Results do not depend on it. Throws DeviceError.
   void set_threads(unsigned threads);
+  // Of contexts made from now on: whether runs that come again are made from a recording: "off", "on", or "verify",
+  // which makes them both ways and compares. On-chip memory then counts as unwritten at the start of each run.
+  // Throws DeviceError.
+  void set_record(std::string_view mode);
   // Events without progress of the controller before a run counts as livelock.
   void set_event_limit(uint64_t events);
   // Seconds of the host's time that a call of a custom kernel may take in contexts made from now on, 60 at

@@ -18,6 +18,31 @@ uint64_t hash_of(const uint32_t* words, uint32_t count) {
 
 }  // namespace
 
+od_call ReadOperation::bound(const KernelCall& call, const CallMemory& memory) const {
+  const od_setup& setup = operation.setup;
+  od_call bound{};
+  std::copy(call.origin.begin(), call.origin.end(), bound.origin);
+  bound.k_index = call.step;
+  bound.k_first = call.step * setup.k_tile;
+  bound.k_count = std::min(setup.k_tile, setup.k_extent - std::min(bound.k_first, setup.k_extent));
+  bound.k_last = call.step + 1 == setup.inner_steps ? 1 : 0;
+  bind_operands(operation, memory.chunks, bound);
+  if (setup.spec->members != 0) count_members(setup, bound);
+  bound.scratch = memory.scratch;
+  return bound;
+}
+
+void ReadOperation::run(const KernelCall& call, const CallMemory& memory) const {
+  const od_call given = bound(call, memory);
+  try {
+    plan->check(given);
+    for (size_t i = 0; fills != nullptr && i < fills->size(); ++i) (*fills)[i](given);
+    plan->run(given);
+  } catch (const KernelError& error) {
+    reject(error.what, error.status, error.cause);
+  }
+}
+
 std::shared_ptr<OperationCache> make_operation_cache(const DeviceDescription& device) { return std::make_shared<OperationCache>(device); }
 
 std::shared_ptr<ReadOperation> OperationCache::find(const od_kernel_spec& spec, const uint32_t* words) const {

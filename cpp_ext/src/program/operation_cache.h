@@ -25,7 +25,11 @@ struct Port {
 };
 
 // A decoded parameter block, the same for every core.
-struct ReadOperation {
+struct ReadOperation final : CallableOperation {
+  void run(const KernelCall& call, const CallMemory& memory) const override;
+  // The call as its kernel takes it.
+  od_call bound(const KernelCall& call, const CallMemory& memory) const;
+
   std::array<uint32_t, params::kMaxWords> words{};  // of the block; what the kernel does not read may be anything
   Operation operation;
   std::shared_ptr<const Plan> plan;

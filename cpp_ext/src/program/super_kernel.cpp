@@ -318,30 +318,32 @@ void SuperKernel::queue_step() {
 
 void SuperKernel::queue_call(bool first, bool last) {
   const od_setup& setup = this->setup();
-  od_call& call = call_.given = {};
-  std::copy(origin_.begin(), origin_.end(), call.origin);
-  call.k_index = step_;
-  call.k_first = step_ * setup.k_tile;
-  call.k_count = std::min(setup.k_tile, setup.k_extent - std::min(call.k_first, setup.k_extent));
-  call.k_last = last ? 1 : 0;
+  KernelCall& as_value = call_.value = {};
+  as_value.operation = op_;
+  as_value.origin = origin_;
+  as_value.step = step_;
+  as_value.last = last;
   MemoryRanges &reads = call_.reads = {}, &writes = call_.writes = {};
-  std::array<uint8_t*, kPorts> chunks{};
+  CallMemory memory;
   for (uint32_t i = 0; i < kPorts; ++i) {
     if (ports_[i].cadence == params::cadence::none) continue;
-    const MemoryRange range{ports_[i].address(), ports_[i].chunk_bytes};
-    chunks[i] = core_.memory + range.offset;
+    const MemoryRange range = as_value.chunks[i] = {ports_[i].address(), ports_[i].chunk_bytes};
+    memory.chunks[i] = core_.memory + range.offset;
     if (!ports_[i].held) continue;  // out, before the last step
-    if (i != kOut || !(first || ports_[i].cadence == params::cadence::last)) reads.push_back(range);
+    const bool reads_it = i != kOut || !(first || ports_[i].cadence == params::cadence::last);
+    if (reads_it) reads.push_back(range);
     if (i == kOut) writes.push_back(range);
+    as_value.continues_out = i == kOut && reads_it;
   }
-  bind_operands(op_->operation, chunks, call);
-  if (setup.spec->members != 0) count_members(setup, call);
+  as_value.writes_out = ports_[kOut].held;
   if (setup.scratch_bytes != 0) {
-    const MemoryRange range{op_->operation.scratch_at, setup.scratch_bytes};
-    call.scratch = core_.memory + range.offset;
-    if (setup.spec->keeps_scratch != 0 && !first) reads.push_back(range);
+    const MemoryRange range = as_value.scratch = {op_->operation.scratch_at, setup.scratch_bytes};
+    memory.scratch = core_.memory + range.offset;
+    as_value.continues_scratch = setup.spec->keeps_scratch != 0 && !first;
+    if (as_value.continues_scratch) reads.push_back(range);
     writes.push_back(range);
   }
+  od_call& call = call_.given = op_->bound(as_value, memory);
   const BodyLimit limit(core_.limit_ms);
   try {
     op_->plan->check(call);
@@ -370,6 +372,10 @@ void SuperKernel::Call::run() {
   } catch (const KernelError& error) {
     reject(error.what, error.status, error.cause);
   }
+}
+
+const KernelCall* SuperKernel::Call::call() const {
+  return of_.shadow_memory_ == nullptr && of_.setup().spec->prints == 0 ? &value : nullptr;
 }
 
 // Results take the place of sums from the front on, never ahead of what is read. Kernels are written for results

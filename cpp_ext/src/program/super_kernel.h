@@ -32,7 +32,9 @@ class SuperKernel final : public CoreProgram {
    public:
     explicit Call(const SuperKernel& of) : of_(of) {}
     void run() override;
+    const KernelCall* call() const override;
 
+    KernelCall value;
     od_call given{};
     PrintLog* log = nullptr;
     MemoryRanges reads, writes;

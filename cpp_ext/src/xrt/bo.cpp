@@ -70,6 +70,15 @@ void device::set_threads(unsigned threads) {
   state_->options.threads = threads;
 }
 
+void device::set_record(std::string_view mode) {
+  const std::map<std::string_view, sim::Record> modes{
+      {"off", sim::Record::kOff}, {"on", sim::Record::kOn}, {"verify", sim::Record::kVerify}};
+  const auto found = modes.find(mode);
+  if (found == modes.end()) throw DeviceError({"device.set_record", "\"" + std::string(mode) + "\"", "\"off\", \"on\", \"verify\"", ""});
+  const Hold hold = hold_monitor();
+  state_->options.record = found->second;
+}
+
 void device::set_event_limit(uint64_t events) {
   const Hold hold = hold_monitor();
   state_->options.event_limit = events;

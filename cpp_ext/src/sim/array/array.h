@@ -27,6 +27,7 @@
 
 namespace onedispatch::sim {
 
+class Observer;
 struct RegisterInfo;
 
 constexpr uint32_t kNone = ~0u;
@@ -211,6 +212,7 @@ struct Core {
   const Action* action = nullptr;  // of the program; there is one where something waits for it
   std::shared_ptr<Job> job;        // in flight, on another thread
   bool woken_while_disabled = false;
+  uint64_t image = 0;          // hash of program memory when its program was started
   uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
   uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
   uint64_t blocked_at = 0;    // kAcquire: since when; waiting pays what is owed
@@ -219,7 +221,15 @@ struct Core {
   bool answer_due = false;  // replay: an absent program will answer
 };
 
+// Whether a run that comes again is made without the engine.
+enum class Record : uint8_t {
+  kOff,
+  kOn,
+  kVerify,  // made both ways; a difference is an error
+};
+
 struct Options {
+  Record record = Record::kOff;
   unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
   uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a custom kernel
@@ -284,6 +294,14 @@ class Array {
   std::string tile_name(uint32_t tile) const;
   std::string channel_name(const Channel& channel) const;
   std::string explain_channel(const Channel& channel) const;  // empty when it is idle
+
+  Observer* observer = nullptr;  // of the run; null: nobody looks on
+
+  // What decides what a run does, beside its instructions and device memory: equal states are equal bytes. Of an
+  // array at rest.
+  std::vector<uint8_t> state() const;
+  // All data memory counts as unwritten.
+  void forget_data();
 
   // Until no kernel call is under way; what any throws is of no interest.
   void wait_for_jobs();
@@ -454,6 +472,7 @@ class Array {
   Lock* lock_of_core(const Core& core, uint32_t view_id, uint32_t* id);
   void end_acquire(Core& core);
   void begin_compute(Core& core);
+  void observe_begin(const Core& core);
   void check_ranges(const Core& core) const;
   void run_job(Core& core);
   void join(Core& core);

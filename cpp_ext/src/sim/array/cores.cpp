@@ -4,6 +4,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
+#include "sim/array/observer.h"
 #include "sim/engine/interrupt.h"
 #include "onedispatch/txn_format.h"
 
@@ -83,6 +84,8 @@ void Array::start_core(Core& core) {
     fail(core, error, "a program image in program memory before the core is enabled");
   }
   if (!core.program) fail(core, "no program", "a program image that names a known program");
+  core.image = 0xCBF29CE484222325ull;
+  for (const uint32_t word : tile.program) core.image = (core.image ^ word) * 0x100000001B3ull;
   core.state = Core::State::kRunning;
   events.push(now, EventKind::kCore, core.index, core.generation);
 }
@@ -165,9 +168,17 @@ void Array::begin_compute(Core& core) {
          "what ends before cycle " + std::to_string(kMaxCycles));
   }
   prints_[core.index].note(now);
+  if (observer != nullptr) observe_begin(core);
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
   if (action.job != nullptr) run_job(core);
   events.push(now + cycles, EventKind::kCore, core.index, core.generation);
+}
+
+void Array::observe_begin(const Core& core) {
+  const Action& action = *core.action;
+  const MemoryPart& memory = tiles_[core.tile].memory;
+  if (action.job != nullptr) return observer->begins(core, memory, action.job->call());
+  for (const MemoryRange& block : action.reads) observer->decides(core, memory, block);
 }
 
 // Runs the call here at once, or on another thread. Calls that no other thread may make are not timed.
@@ -200,6 +211,7 @@ void Array::finish_compute(Core& core) {
   for (const MemoryRange& range : action.writes)
     if (range.bytes > 0)
       memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
+  if (observer != nullptr && action.job != nullptr) observer->ends(core, memory);
   core.state = Core::State::kRunning;
   changed(core.tile);
 }

@@ -4,6 +4,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
+#include "sim/array/observer.h"
 #include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 #include "sim/transport/ports.h"
@@ -115,6 +116,7 @@ uint32_t Array::write_bd(const Access& access, uint32_t offset, const uint8_t* w
 
 void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes) {
   join_overlapping(tile.index, offset, bytes, true);
+  if (observer != nullptr) observer->writes(tile.memory, offset, data, bytes);
   std::memcpy(tile.memory.data() + offset, data, bytes);
   tile.memory.mark(offset / 4, bytes / 4);
   changed(tile.index);
@@ -123,6 +125,7 @@ void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint3
 void Array::zero_memory(Tile& tile) {
   const uint64_t bytes = tile.memory.bytes;
   join_overlapping(tile.index, 0, bytes, true);
+  if (observer != nullptr) observer->writes(tile.memory, 0, nullptr, bytes);
   std::fill_n(tile.memory.data(), bytes, uint8_t{0});
   tile.memory.mark(0, bytes / 4);
   changed(tile.index);
@@ -301,6 +304,7 @@ uint32_t Array::read(uint64_t address) {
   switch (info.what) {
     case Treatment::kMemory:
       join_overlapping(tile.index, access.offset, 4, false);
+      if (observer != nullptr) observer->depends("data memory that the controller reads");
       return load32(tile.memory.data() + access.offset);
     case Treatment::kProgram: return tile.program[info.block.byte(access.offset) / 4];
     case Treatment::kBd: return tile.bds[index][info.block.byte(access.offset) / 4];
@@ -315,8 +319,10 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kMerge: return tile.switches.merges[index].words[info.block.byte(access.offset) / 4];
     case Treatment::kMux: return tile.mux;
     case Treatment::kDemux: return tile.demux;
-    case Treatment::kTimerLow: return static_cast<uint32_t>(now);
-    case Treatment::kTimerHigh: return static_cast<uint32_t>(now >> 32);
+    case Treatment::kTimerLow:
+    case Treatment::kTimerHigh:
+      if (observer != nullptr) observer->depends("a timer");
+      return static_cast<uint32_t>(info.what == Treatment::kTimerLow ? now : now >> 32);
     case Treatment::kCoreControl: return cores_[tile.core].control;
     case Treatment::kCoreStatus: return core_status(cores_[tile.core]);
     case Treatment::kMemoryControl:

@@ -37,6 +37,7 @@ void Simulator::load_overlay(uint32_t id) {
                                   "Add the overlay to the xclbin."});
   }
   const Transaction overlay(found->second.data(), found->second.size(), array_.device());
+  if (array_.observer != nullptr) array_.observer->depends("an overlay that it loads");
   array_.reset();
   const Transaction* const outer = transaction_;
   const size_t outer_next = next_;
@@ -90,7 +91,8 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   begin_statistics();
 }
 
-RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments) {
+RunReport Simulator::run_engine(const uint8_t* bytes, size_t size, DdrRegions arguments) {
+  state_known_ = false;
   const Transaction transaction(bytes, size, array_.device());
   if (broken_) {
     array_.reset();

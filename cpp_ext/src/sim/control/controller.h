@@ -10,6 +10,8 @@
 #include "sim/array/array.h"
 #include "sim/engine/interrupt.h"
 #include "onedispatch/report.h"
+#include "sim/record/recorder.h"
+#include "sim/record/recordings.h"
 #include "sim/control/transaction.h"
 
 namespace onedispatch::sim {
@@ -40,6 +42,14 @@ class Simulator {
   static constexpr uint64_t kFeasibilityCheckInterval = 10'000;
   enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kCatchUp };
 
+  RunReport run_engine(const uint8_t* bytes, size_t size, DdrRegions arguments);
+  std::string why_never_recorded() const;
+  ArrayState state();
+  std::shared_ptr<const Recording> holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments);
+  RunReport replayed(const Recording& recording, const DdrRegions& arguments);
+  RunReport recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made);
+  bool play(const Recording& recording, const DdrRegions& arguments);
+  RunReport verified_run(const Recording* found, const uint8_t* bytes, size_t size, const DdrRegions& arguments);
   void begin_run(const Transaction& transaction, DdrRegions arguments);
   void settle();
   bool takes_away(const Op& op) const;
@@ -107,6 +117,9 @@ class Simulator {
   uint64_t start_ = 0;
   RunReport report_;
   std::vector<PrintReport> prints_;
+  Recordings recordings_;
+  ArrayState state_;           // at rest
+  bool state_known_ = false;   // no run of the engine since
   std::map<uint8_t, uint32_t> skipped_;  // replay: custom opcodes without known meaning, how often
   struct Counters {
     uint64_t bytes = 0, busy = 0, active = 0, calls = 0;

@@ -45,6 +45,8 @@ class WorkerPool {
   // Around a fork: no thread is inside a job, and none begins one, until resume().
   void pause();
   void resume();
+  // Whether one is waited for: a job that takes long ends early then, where it can.
+  bool pausing() const { return pausing_.load(std::memory_order_relaxed) != 0; }
   // The same for longer, by whoever has what jobs may wait for, of the shared pool where there is one; on one
   // thread, one after the other.
   static void hold_jobs();
@@ -65,7 +67,7 @@ class WorkerPool {
   std::deque<std::shared_ptr<Job>> queue_;
   std::vector<std::thread> threads_;
   bool stopping_ = false;
-  unsigned pausing_ = 0;  // by how many
+  std::atomic<unsigned> pausing_{0};  // by how many
   unsigned running_ = 0;  // jobs that run on another thread than the one that waits for them
 };
 

@@ -15,6 +15,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
+#include "sim/array/observer.h"
 #include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
@@ -137,6 +138,7 @@ bool Array::header_from_data(Channel& s) {
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
   if (!s.route->controls.empty()) return true;
+  if (observer != nullptr) observer->decides(s, 1);
   s.header_word = header;
   s.header_due = true;
   s.cursor = ahead;
@@ -156,6 +158,7 @@ bool Array::header_from_data(Channel& s) {
 
 void Array::take_packet_words(Channel& s, uint64_t words) {
   settle_jobs(s);
+  if (observer != nullptr) observer->decides(s, words);
   const size_t before = s.packet_words.size();
   s.packet_words.resize(before + words);
   const uint64_t unwritten = s.cursor.gather(reinterpret_cast<uint8_t*>(s.packet_words.data() + before), words);
@@ -275,6 +278,7 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const uint32_t* p
 // --- Answers of reads, and tokens: packets from the control slave port of the tile --------------------------
 
 void Array::queue_answer(const Tile& tile, Answer answer) {
+  if (observer != nullptr) observer->depends("registers that a packet reads");
   AnswerPort& port = answer_ports_[tile.index];
   Channel& c = channels_[tile.answers];
   const Route* route = find_route(c, true, answer.id);  // an error of the packet that asks

@@ -124,18 +124,6 @@ Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t
   }
 }
 
-void Cursor::next_run() {
-  position_ = 0;
-  for (unsigned d = 0; d < outer_count_; ++d) {
-    if (++index_[d] < outer_[d].size) {
-      offset_ += outer_[d].step;
-      return;
-    }
-    offset_ -= (outer_[d].size - 1) * outer_[d].step;
-    index_[d] = 0;
-  }
-}
-
 // Whole runs from here on along the innermost outer dimension, of which `words` hold.
 uint64_t Cursor::whole_runs(uint64_t words) const {
   if (position_ != 0 || outer_count_ == 0 || words < 2 * run_) return 0;
@@ -243,43 +231,18 @@ uint64_t Cursor::walk(Byte* data, uint64_t words) {
   return unwritten;
 }
 
-// Padded rows are produced one at a time, from the position in the padded stream.
 uint64_t Cursor::gather_padded(uint8_t* out, uint64_t words) {
-  const Dimension& d0 = outer_[0];
-  const uint64_t row_words = d0.before + d0.size + d0.after;
   uint64_t unwritten = kAllWritten;
-  while (words > 0) {
-    uint64_t rest = padded_position_ / row_words;
-    const uint64_t in_row = padded_position_ % row_words;
-    uint64_t row = origin_;
-    bool inside = true;
-    for (unsigned d = 1; d < outer_count_; ++d) {
-      const Dimension& dim = outer_[d];
-      const uint64_t extent = dim.before + dim.size + dim.after;
-      const uint64_t i = rest % extent;
-      rest /= extent;
-      inside = inside && i >= dim.before && i < dim.before + dim.size;
-      if (inside) row += (i - dim.before) * dim.step;
-    }
-    const uint64_t here = std::min(words, row_words - in_row);
-    for (uint64_t k = 0; k < here;) {
-      const uint64_t i = in_row + k;
-      if (inside && i >= d0.before && i < d0.before + d0.size) {
-        const uint64_t count = d0.step == 1 ? std::min(here - k, d0.before + d0.size - i) : 1;
-        const uint64_t at = row + (i - d0.before) * d0.step;
-        const uint64_t found = valid_->first_unwritten(at, count);
-        if (unwritten == kAllWritten && found != at + count) unwritten = found;
-        copy_words(out + 4 * k, memory_ + 4 * at, count);
-        k += count;
-      } else {
-        store32(out + 4 * k, pad_value_);
-        ++k;
-      }
-    }
-    out += 4 * here;
-    words -= here;
-    padded_position_ += here;
-  }
+  const auto data = [&](uint64_t at, uint64_t count) {
+    const uint64_t found = valid_->first_unwritten(at, count);
+    if (unwritten == kAllWritten && found != at + count) unwritten = found;
+    copy_words(out, memory_ + 4 * at, count);
+    out += 4 * count;
+  };
+  const auto padding = [&](uint64_t count) {
+    for (; count > 0; --count, out += 4) store32(out, pad_value_);
+  };
+  walk_padded(words, data, padding);
   return unwritten;
 }
 

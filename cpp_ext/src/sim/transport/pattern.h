@@ -87,6 +87,10 @@ class Cursor : private CursorState {
   // address `first`. A run that goes on where the one before it ended shares its last burst. Advances.
   uint64_t bursts(uint64_t words, uint64_t first, unsigned shift);
   bool padded() const { return padded_; }
+  uint32_t pad_value() const { return pad_value_; }
+  // Calls data(word, words) for each run of the next `words` words, in order, and padding(words) between. Does not advance.
+  template <typename Data, typename Padding>
+  void for_runs(uint64_t words, Data data, Padding padding) const;
   void pad_with(uint32_t value) { pad_value_ = value; }
   // The same pattern elsewhere, before anything was moved: so many words on, or from word `base` of another memory.
   void shift(uint64_t words) { origin_ += words; }
@@ -101,6 +105,8 @@ class Cursor : private CursorState {
   template <typename Byte>
   uint64_t walk(Byte* data, uint64_t words);
   uint64_t gather_padded(uint8_t* out, uint64_t words);
+  template <typename Data, typename Padding>
+  void walk_padded(uint64_t words, Data data, Padding padding);
   template <typename Byte>
   uint64_t strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done);
   uint64_t address() const { return origin_ + offset_ + position_; }
@@ -112,5 +118,65 @@ class Cursor : private CursorState {
   std::array<Dimension, kMaxDimensions> outer_{};  // size and step of runs, innermost first
   std::array<uint64_t, kMaxDimensions> index_{};
 };
+
+inline void Cursor::next_run() {
+  position_ = 0;
+  for (unsigned d = 0; d < outer_count_; ++d) {
+    if (++index_[d] < outer_[d].size) {
+      offset_ += outer_[d].step;
+      return;
+    }
+    offset_ -= (outer_[d].size - 1) * outer_[d].step;
+    index_[d] = 0;
+  }
+}
+
+// Padded rows are produced one at a time, from the position in the padded stream. Advances.
+template <typename Data, typename Padding>
+void Cursor::walk_padded(uint64_t words, Data data, Padding padding) {
+  const Dimension& d0 = outer_[0];
+  const uint64_t row_words = d0.before + d0.size + d0.after;
+  while (words > 0) {
+    uint64_t rest = padded_position_ / row_words;
+    const uint64_t in_row = padded_position_ % row_words;
+    uint64_t row = origin_;
+    bool inside = true;
+    for (unsigned d = 1; d < outer_count_; ++d) {
+      const Dimension& dim = outer_[d];
+      const uint64_t extent = dim.before + dim.size + dim.after;
+      const uint64_t i = rest % extent;
+      rest /= extent;
+      inside = inside && i >= dim.before && i < dim.before + dim.size;
+      if (inside) row += (i - dim.before) * dim.step;
+    }
+    const uint64_t here = std::min(words, row_words - in_row);
+    for (uint64_t k = 0; k < here;) {
+      const uint64_t i = in_row + k;
+      uint64_t count = 1;
+      if (inside && i >= d0.before && i < d0.before + d0.size) {
+        if (d0.step == 1) count = std::min(here - k, d0.before + d0.size - i);
+        data(row + (i - d0.before) * d0.step, count);
+      } else {
+        padding(count);
+      }
+      k += count;
+    }
+    words -= here;
+    padded_position_ += here;
+  }
+}
+
+template <typename Data, typename Padding>
+void Cursor::for_runs(uint64_t words, Data data, Padding padding) const {
+  Cursor at = *this;
+  if (padded_) return at.walk_padded(words, data, padding);
+  while (words > 0) {
+    const uint64_t here = std::min(words, at.run_ - at.position_);
+    data(at.address(), here);
+    words -= here;
+    at.position_ += here;
+    if (at.position_ == at.run_) at.next_run();
+  }
+}
 
 }  // namespace onedispatch::sim

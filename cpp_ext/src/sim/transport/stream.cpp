@@ -5,6 +5,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
+#include "sim/array/observer.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -152,6 +153,7 @@ void Array::deliver_header(Channel& s, const Route& route) {
     if (!d.keeps_header) continue;
     Channel& c = channels_[d.channel];
     settle_jobs(c);
+    if (observer != nullptr) observer->writes(c, s.header_word);
     if (!c.region || !c.region->open) c.cursor.scatter(bytes, 1);
     if (c.region) c.region->bytes_written += 4;
   }
@@ -176,6 +178,7 @@ bool touch_the_same(const Channel& a, const Channel& b) {
 
 void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
   const size_t bytes = static_cast<size_t>(words) * 4;
+  if (observer != nullptr) observer->moves(s, route, words);
   settle_jobs(s);
   bool shares_memory = false;
   for (const Destination& d : route.destinations) {

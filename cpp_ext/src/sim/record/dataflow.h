@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run moved and computed, by where every word came from.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/record/segments.h"
+#include "onedispatch/core_program.h"
+
+namespace onedispatch::sim {
+
+constexpr uint32_t kNoView = ~0u;
+
+// A read of device memory, or a write to it, in the order in which they happened.
+struct DdrAccess {
+  bool write = false;
+  uint32_t argument = 0;
+  uint32_t segment = 0;  // its words
+  Slice source;          // of a write
+};
+
+// A kernel call: its operation is its unit's.
+struct FlowCall {
+  uint32_t unit = 0;
+  std::array<uint32_t, OD_MAX_DIMS> origin{};
+  uint32_t step = 0;
+  std::array<uint32_t, params::kOutPort> views{kNoView, kNoView};  // of in0 and in1
+};
+
+// Calls of one core that leave one out chunk: the steps of a tile.
+struct Unit {
+  std::shared_ptr<const CallableOperation> operation;
+  uint32_t occurrence = 0;
+  uint32_t core = 0;
+  uint32_t calls = 0;
+  uint32_t out_bytes = 0, scratch_bytes = 0;
+  uint32_t out_segment = ~0u, scratch_segment = ~0u;
+  bool left = false;  // its out chunk was moved on
+};
+
+// An occurrence of an operation: all tiles of it, on whichever cores.
+struct Dataflow {
+  Segments segments;
+  std::vector<DdrAccess> accesses;
+  std::vector<Slice> deciding;  // words that packets and parameter blocks were made of
+  std::vector<uint32_t> literals;
+  std::vector<Slice> views;
+  std::vector<Unit> units;
+  std::vector<FlowCall> calls;
+  uint32_t occurrences = 0;
+  std::string refusal;  // why it cannot be repeated without the engine; empty: it can
+};
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/record/playback.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "sim/array/bytes.h"
+#include "sim/engine/workers.h"
+
+namespace onedispatch::sim {
+
+namespace {
+
+constexpr uint64_t kShortRun = 8;    // words: a call of memcpy would cost more
+constexpr unsigned kSpins = 20'000;  // some tens of microseconds: what a level takes at least
+constexpr size_t kBehind = 64;       // bytes behind a chunk that vector loads may touch
+
+void pause() { __builtin_ia32_pause(); }
+
+void copy_words(uint8_t* to, const uint8_t* from, uint32_t words) {
+  if (words <= kShortRun) {
+    for (uint32_t i = 0; i < words; ++i) store32(to + size_t{4} * i, load32(from + size_t{4} * i));
+  } else {
+    std::memcpy(to, from, size_t{4} * words);
+  }
+}
+
+// Between the chunk and the block's words in a space; `copy` takes both places and a number of words.
+template <typename Copy>
+void walk(const Block& block, uint8_t* chunk, uint8_t* first, Copy copy) {
+  const auto at = [](uint8_t* base, int64_t words) { return base + 4 * words; };
+  uint8_t *const local = chunk + size_t{4} * block.local;
+  for (uint32_t k = 0; k < block.steps[2].count; ++k) {
+    for (uint32_t j = 0; j < block.steps[1].count; ++j) {
+      uint8_t* there = at(first, int64_t{block.steps[2].step} * k + int64_t{block.steps[1].step} * j);
+      uint8_t* here = at(local, int64_t{block.steps[2].local} * k + int64_t{block.steps[1].local} * j);
+      for (uint32_t i = 0; i < block.steps[0].count; ++i) {
+        copy(here, there, block.run);
+        here = at(here, block.steps[0].local);
+        there = at(there, block.steps[0].step);
+      }
+    }
+  }
+}
+
+void gather(const Block& block, uint8_t* chunk, uint8_t* first) {
+  walk(block, chunk, first, [](uint8_t* here, const uint8_t* there, uint32_t words) { copy_words(here, there, words); });
+}
+
+void scatter(const Block& block, uint8_t* chunk, uint8_t* first) {
+  walk(block, chunk, first, [](const uint8_t* here, uint8_t* there, uint32_t words) { copy_words(there, here, words); });
+}
+
+void pad(const Block& block, uint8_t* chunk) {
+  const uint32_t value = block.first;
+  walk(block, chunk, chunk, [value](uint8_t* here, const uint8_t*, uint32_t words) {
+    for (uint32_t i = 0; i < words; ++i) store32(here + size_t{4} * i, value);
+  });
+}
+
+}  // namespace
+
+Playback::Playback(const Recording& recording, const DdrRegions& regions, unsigned threads)
+    : recording_(recording),
+      threads_(threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : threads),
+      kept_(recording.kept_words == 0 ? nullptr : new uint8_t[size_t{4} * recording.kept_words + kBehind]),
+      progress_(new Progress[recording.levels.size()]) {
+  for (const auto& region : regions) arguments_.push_back(region->data + (region->address - region->origin));
+}
+
+uint8_t* Playback::place(Space space, uint32_t first) const {
+  switch (space.kind()) {
+    case Space::kDdr: return arguments_[space.id()] + size_t{4} * first;
+    case Space::kOut: return kept_.get() + size_t{4} * first;
+    default: return reinterpret_cast<uint8_t*>(const_cast<uint32_t*>(recording_.literals.data() + first));
+  }
+}
+
+const uint8_t* Playback::chunk(uint32_t index, uint32_t port, Workspace& space) const {
+  const Recording::View& view = recording_.views[index];
+  if (view.direct) return place(view.space, view.first);
+  std::vector<uint8_t>& made = space.chunks[port];
+  if (space.held[port] == index) return made.data();
+  if (made.empty()) made.resize(size_t{4} * recording_.most_words + kBehind);
+  for (uint32_t i = 0; i < view.blocks; ++i) {
+    const Block& block = recording_.blocks[view.first_block + i];
+    if (block.space.kind() == Space::kPadding) {
+      pad(block, made.data());
+    } else {
+      gather(block, made.data(), place(block.space, block.first));
+    }
+  }
+  space.held[port] = index;
+  return made.data();
+}
+
+void Playback::store(const Recording::Part& part, const uint8_t* chunk) const {
+  for (uint32_t i = 0; i < part.blocks; ++i) {
+    const Block& block = recording_.blocks[part.first_block + i];
+    scatter(block, const_cast<uint8_t*>(chunk), place(block.space, block.first));
+  }
+}
+
+void Playback::make(const Recording::Part& part, Workspace& space) const {
+  if (part.operation == nullptr) return store(part, chunk(part.view, 0, space));
+  CallMemory memory;
+  if (space.out.empty()) space.out.resize(recording_.most_out_bytes + kBehind);
+  if (space.scratch.empty() && recording_.most_scratch_bytes != 0) space.scratch.resize(recording_.most_scratch_bytes + kBehind);
+  uint8_t* const out = part.direct ? place(part.space, part.first) : space.out.data();
+  memory.chunks[params::kOutPort] = out;
+  memory.scratch = part.scratch_bytes != 0 ? space.scratch.data() : nullptr;
+  KernelCall call;
+  for (uint32_t i = 0; i < part.calls; ++i) {
+    const Recording::Call& made = recording_.calls[part.first_call + i];
+    call.origin = made.origin;
+    call.step = made.step;
+    for (uint32_t port = 0; port < params::kOutPort; ++port)
+      memory.chunks[port] = made.views[port] == kNoView ? nullptr : const_cast<uint8_t*>(chunk(made.views[port], port, space));
+    part.operation->run(call, memory);
+  }
+  store(part, out);
+}
+
+void Playback::stop(std::exception_ptr why) {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  if (!failure_) failure_ = std::move(why);
+  stopped_.store(true, std::memory_order_release);
+}
+
+// Makes parts of the level until none is left to begin with; whether the run goes on.
+bool Playback::work(uint32_t level, Workspace& space, InterruptPace* pace) {
+  const Recording::Level& own = recording_.levels[level];
+  Progress& progress = progress_[level];
+  space.held.fill(kNoView);
+  // Neighbours share operands, so a thread takes some at once, but fewer as the level ends.
+  for (;;) {
+    uint32_t first = progress.next.load(std::memory_order_relaxed), count = 0;
+    do {
+      if (first >= own.parts || stopped_.load(std::memory_order_acquire)) return !stopped_.load();
+      count = std::max(1u, (own.parts - first) / (4 * threads_));
+    } while (!progress.next.compare_exchange_weak(first, first + count));
+    for (uint32_t i = 0; i < count; ++i) {
+      if (pace != nullptr) (*pace)();
+      make(recording_.parts[own.first + first + i], space);
+    }
+    progress.done.fetch_add(count, std::memory_order_acq_rel);
+  }
+}
+
+// On another thread: level by level, as far as the run has come. It ends early where a fork must not find it here.
+void Playback::help() {
+  Workspace space;
+  try {
+    for (uint32_t level = level_.load(std::memory_order_acquire); level < recording_.levels.size();) {
+      if (!work(level, space, nullptr)) return;
+      uint32_t now = level;
+      for (unsigned spin = 0; now == level; ++spin) {
+        if (stopped_.load(std::memory_order_acquire) || WorkerPool::shared().pausing()) return;
+        now = level_.load(std::memory_order_acquire);
+        if (spin < kSpins) {
+          pause();
+        } else {
+          std::this_thread::yield();
+        }
+      }
+      level = now;
+    }
+  } catch (...) {
+    stop(std::current_exception());
+  }
+}
+
+bool Playback::run() {
+  std::vector<std::shared_ptr<Job>> helpers;
+  for (unsigned i = 1; i < threads_; ++i) {
+    helpers.push_back(std::make_shared<Job>());
+    helpers.back()->work = [this] { help(); };
+    WorkerPool::shared().submit(helpers.back());
+  }
+  Workspace space;
+  InterruptPace pace;
+  const auto levels = static_cast<uint32_t>(recording_.levels.size());
+  std::exception_ptr interrupted;
+  try {
+    for (uint32_t level = 0; level < levels && work(level, space, &pace); ++level) {
+      const uint32_t parts = recording_.levels[level].parts;
+      for (unsigned spin = 0; progress_[level].done.load(std::memory_order_acquire) != parts; ++spin) {
+        if (stopped_.load(std::memory_order_acquire)) break;
+        if (spin < kSpins) {
+          pause();
+        } else {
+          std::this_thread::yield();
+        }
+      }
+      if (stopped_.load(std::memory_order_acquire)) break;
+      level_.store(level + 1, std::memory_order_release);
+    }
+  } catch (const ProgramError&) {
+    stop(std::current_exception());
+  } catch (...) {
+    interrupted = std::current_exception();
+    stop(interrupted);
+  }
+  level_.store(levels, std::memory_order_release);
+  for (const std::shared_ptr<Job>& helper : helpers) WorkerPool::shared().wait(*helper);
+  if (interrupted) std::rethrow_exception(interrupted);
+  if (!failure_) return true;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const ProgramError&) {
+    return false;
+  }
+}
+
+}  // namespace onedispatch::sim

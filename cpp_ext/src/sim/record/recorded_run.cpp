@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of a context that records: on the engine, or as they were recorded.
+#include <algorithm>
+#include <cstring>
+
+#include "sim/control/controller.h"
+#include "sim/record/playback.h"
+#include "sim/record/recorder.h"
+
+namespace onedispatch::sim {
+
+namespace {
+
+uint8_t* bytes_at(const DdrRegion& region, uint32_t first) {
+  return region.data + (region.address - region.origin) + size_t{4} * first;
+}
+
+// What the run writes of device memory, one range after the other.
+std::vector<uint8_t> copy_of(const std::vector<WordRange>& ranges, const DdrRegions& regions) {
+  std::vector<uint8_t> copy;
+  for (const WordRange& range : ranges) {
+    const uint8_t* const from = bytes_at(*regions[range.argument], range.first);
+    copy.insert(copy.end(), from, from + size_t{4} * range.words);
+  }
+  return copy;
+}
+
+void put_back(const std::vector<uint8_t>& copy, const std::vector<WordRange>& ranges, const DdrRegions& regions) {
+  const uint8_t* from = copy.data();
+  for (const WordRange& range : ranges) {
+    std::memcpy(bytes_at(*regions[range.argument], range.first), from, size_t{4} * range.words);
+    from += size_t{4} * range.words;
+  }
+}
+
+constexpr uint8_t kScrambled = 0xA5;
+
+std::string first_difference(const std::vector<uint8_t>& played, const std::vector<uint8_t>& by_engine, const std::vector<WordRange>& ranges) {
+  size_t at = 0;
+  for (const WordRange& range : ranges) {
+    for (uint32_t i = 0; i < range.words; ++i, at += 4) {
+      if (std::memcmp(&played[at], &by_engine[at], 4) != 0)
+        return "word " + std::to_string(range.first + i) + " of argument " + std::to_string(range.argument);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+// Why this context's runs stay on the engine; empty where they need not.
+std::string Simulator::why_never_recorded() const {
+  if (options_.record == Record::kOff) return "recording is off";
+  if (options_.trace) return "kernel calls are traced";
+  if (options_.event_limit != Options{}.event_limit) return "an event limit was set";
+  return "";
+}
+
+ArrayState Simulator::state() {
+  if (!state_known_) {
+    std::vector<uint8_t> now = array_.state();
+    if (state_ == nullptr || *state_ != now) state_ = std::make_shared<const std::vector<uint8_t>>(std::move(now));
+    state_known_ = true;
+  }
+  return state_;
+}
+
+RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments) {
+  std::string why = why_never_recorded();
+  if (!why.empty()) {
+    RunReport report = run_engine(bytes, size, std::move(arguments));
+    report.recorded = why;
+    return report;
+  }
+  const std::shared_ptr<const Recording> found = holding(bytes, size, arguments);
+  if (options_.record == Record::kVerify) return verified_run(found.get(), bytes, size, arguments);
+  if (found != nullptr) {
+    if (play(*found, arguments)) return replayed(*found, arguments);
+    why = "a kernel refused its data";
+  }
+  array_.forget_data();  // whether the runs before were made by the engine or not: their words do not count
+  std::shared_ptr<const Recording> made;
+  if (why.empty() && !broken_ && recordings_.wants(bytes, size)) return recording_run(bytes, size, arguments, made);
+  if (why.empty()) why = recordings_.refusal(bytes, size);
+  RunReport report = run_engine(bytes, size, std::move(arguments));
+  report.recorded = why.empty() ? "these instructions came for the first time" : why;
+  return report;
+}
+
+// The recording of such a run; null where there is none.
+std::shared_ptr<const Recording> Simulator::holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments) {
+  if (broken_ || !recordings_.knows(bytes, size)) return nullptr;
+  return recordings_.find(bytes, size, arguments, state());
+}
+
+RunReport Simulator::replayed(const Recording& recording, const DdrRegions& arguments) {
+  for (const WordRange& range : recording.written) {
+    const DdrRegion& region = *arguments[range.argument];
+    region.valid->mark((region.address - region.origin) / 4 + range.first, range.words);
+  }
+  array_.now += recording.took;
+  prints_.clear();
+  RunReport report = recording.report;
+  report.recorded = kReplayed;
+  return report;
+}
+
+// A run of the engine that is written down; `made` is null where it could not be. It serves other runs where it
+// leaves the array as it found it.
+RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made) {
+  const ArrayState before = broken_ ? nullptr : state();
+  const uint64_t start = array_.now;
+  Recorder recorder(arguments, array_.channels());
+  array_.observer = &recorder;
+  RunReport report;
+  try {
+    report = run_engine(bytes, size, arguments);
+  } catch (...) {
+    array_.observer = nullptr;
+    throw;
+  }
+  array_.observer = nullptr;
+  try {
+    auto recording = std::make_shared<Recording>(recorder.take(), arguments);
+    recording->guard.instructions.assign(bytes, bytes + size);
+    recording->report = report;
+    recording->took = array_.now - start;
+    made = std::move(recording);
+    if (state() != before) throw std::string("it leaves the array in another state than it found");
+    recordings_.add(made, before);
+    report.recorded = kRecorded;
+  } catch (const std::string& why) {
+    if (before != nullptr) recordings_.refuse(bytes, size, why);
+    report.recorded = why;
+  }
+  return report;
+}
+
+bool Simulator::play(const Recording& recording, const DdrRegions& arguments) {
+  return Playback(recording, arguments, options_.threads).run();
+}
+
+// Both ways: from the recording that holds, or else from that of the very run, which is another one to the data.
+RunReport Simulator::verified_run(const Recording* found, const uint8_t* bytes, size_t size, const DdrRegions& arguments) {
+  std::vector<uint8_t> before, played;
+  bool complete = true;
+  if (found != nullptr) {
+    before = copy_of(found->written, arguments);
+    complete = play(*found, arguments);
+    played = copy_of(found->written, arguments);
+    put_back(before, found->written, arguments);
+  }
+  array_.forget_data();
+  std::shared_ptr<const Recording> made;
+  RunReport report = recording_run(bytes, size, arguments, made);
+  const Recording* const judged = found != nullptr ? found : made.get();
+  if (judged == nullptr) return report;
+  const std::vector<uint8_t> by_engine = copy_of(judged->written, arguments);
+  if (found == nullptr) {
+    put_back(std::vector<uint8_t>(by_engine.size(), kScrambled), judged->written, arguments);
+    complete = play(*judged, arguments);
+    played = copy_of(judged->written, arguments);
+    put_back(by_engine, judged->written, arguments);
+  }
+  std::string difference = complete ? "" : "a kernel refuses its data, which";
+  if (report.cycles != judged->report.cycles) difference = std::to_string(judged->report.cycles) + " cycles, which";
+  if (difference.empty() && played != by_engine) difference = first_difference(played, by_engine, judged->written);
+  if (!difference.empty()) {
+    throw SimulationError("recording", {"a run that was recorded", difference + " differs on the engine", "the same words and cycles both ways",
+                                        "Run with record=False, and report this as an error of the simulator."});
+  }
+  report.recorded = kVerified;
+  return report;
+}
+
+}  // namespace onedispatch::sim

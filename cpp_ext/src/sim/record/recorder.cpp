@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/record/recorder.h"
+
+#include <algorithm>
+
+#include "sim/array/bytes.h"
+
+namespace onedispatch::sim {
+
+namespace {
+
+constexpr uint64_t kMostWords = 1u << 31;  // of an argument: steps between its words must be numbers
+
+uint32_t words_of(MemoryRange range) { return (range.offset % 4 + range.bytes + 3) / 4; }
+
+bool overlap(MemoryRange a, MemoryRange b) {
+  return a.bytes != 0 && b.bytes != 0 && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+}  // namespace
+
+void Recorder::refuse(std::string why) {
+  if (flow_.refusal.empty()) flow_.refusal = std::move(why);
+}
+
+uint32_t Recorder::argument_of(const DdrRegion& region) const {
+  uint32_t index = 0;
+  while (arguments_[index].get() != &region) ++index;
+  return index;
+}
+
+// The segment of the words that the channel's descriptor names next in device memory.
+uint32_t Recorder::add_access(const Channel& channel, uint64_t words, bool write, Slice source) {
+  const DdrRegion& region = *channel.region;
+  DdrAccess access;
+  access.write = write;
+  access.argument = argument_of(region);
+  access.source = source;
+  if (region.bytes / 4 > kMostWords) refuse("an argument has " + std::to_string(region.bytes) + " bytes");
+  const Space space(Space::kDdr, static_cast<uint32_t>(flow_.accesses.size()));
+  const int64_t shift = (static_cast<int64_t>(region.origin) - static_cast<int64_t>(region.address)) / 4;
+  channel.cursor.for_runs(
+      words,
+      [&](uint64_t at, uint64_t count) {
+        builder_.add(space, static_cast<uint32_t>(static_cast<int64_t>(at) + shift), static_cast<uint32_t>(count));
+      },
+      [](uint64_t) {});
+  access.segment = flow_.segments.add(builder_.take());
+  flow_.accesses.push_back(access);
+  return access.segment;
+}
+
+// One slice that is all of these.
+Slice Recorder::joined(const std::vector<Slice>& slices) {
+  if (slices.size() == 1) return slices[0];
+  uint32_t words = 0;
+  for (const Slice& slice : slices) {
+    words += slice.words;
+    flow_.segments.for_runs(slice, [this](Space space, uint32_t first, uint32_t count) { builder_.add(space, first, count); });
+  }
+  return {flow_.segments.add(builder_.take()), 0, words};
+}
+
+// Slices that go on where the one before them ended are one.
+static void append(std::vector<Slice>& slices, const Slice& slice) {
+  if (!slices.empty()) {
+    Slice& last = slices.back();
+    if (last.segment == slice.segment && last.offset + last.words == slice.offset) {
+      last.words += slice.words;
+      return;
+    }
+  }
+  slices.push_back(slice);
+}
+
+Slice Recorder::read(const Memory& memory, uint64_t first, uint64_t words) {
+  slices_.clear();
+  const bool known = pieces_[&memory].read(static_cast<uint32_t>(first), static_cast<uint32_t>(words),
+                                           [this](const Slice& slice) { append(slices_, slice); });
+  if (!known) refuse("it reads words that it has not written");
+  return refused() ? Slice{} : joined(slices_);
+}
+
+Slice Recorder::read(const Channel& source, uint64_t words) {
+  if (source.reply) depends("registers that a packet read");
+  if (refused()) return {};
+  if (source.region) return {add_access(source, words, false, {}), 0, static_cast<uint32_t>(words)};
+  const Pieces& pieces = pieces_[source.memory];
+  slices_.clear();
+  bool known = true, padded = false;
+  source.cursor.for_runs(
+      words,
+      [&](uint64_t at, uint64_t count) {
+        known = known && pieces.read(static_cast<uint32_t>(at), static_cast<uint32_t>(count),
+                                     [this](const Slice& slice) { append(slices_, slice); });
+      },
+      [&](uint64_t count) {
+        padded = true;
+        slices_.push_back(Slice{~0u, source.cursor.pad_value(), static_cast<uint32_t>(count)});
+      });
+  if (!known) refuse("it reads words that it has not written");
+  if (refused()) return {};
+  for (const Slice& slice : slices_)
+    if (slice.segment != ~0u) leave(slice);
+  if (!padded) return joined(slices_);
+  for (const Slice& slice : slices_) {
+    if (slice.segment == ~0u) {
+      builder_.add(Space(Space::kPadding, 0), slice.offset, slice.words);
+      continue;
+    }
+    flow_.segments.for_runs(slice, [this](Space space, uint32_t first, uint32_t count) { builder_.add(space, first, count); });
+  }
+  return {flow_.segments.add(builder_.take()), 0, static_cast<uint32_t>(words)};
+}
+
+// What a core computed goes on to other places: it must be final.
+void Recorder::leave(const Slice& slice) {
+  const Space space = flow_.segments.space(slice.segment);
+  if (space.kind() == Space::kOut) flow_.units[space.id()].left = true;
+  if (space.kind() == Space::kScratch) refuse("a kernel's scratch is moved");
+}
+
+void Recorder::write(const Channel& channel, const Slice& slice) {
+  if (channel.region) {
+    add_access(channel, slice.words, true, slice);
+    return;
+  }
+  Pieces& pieces = pieces_[channel.memory];
+  uint32_t offset = slice.offset;
+  const auto piece = [&](uint64_t at, uint64_t count) {
+    pieces.write(static_cast<uint32_t>(at), Slice{slice.segment, offset, static_cast<uint32_t>(count)});
+    offset += static_cast<uint32_t>(count);
+  };
+  channel.cursor.for_runs(slice.words, piece, [](uint64_t) {});
+}
+
+void Recorder::moves(const Channel& source, const Route& route, uint64_t words) {
+  if (refused()) return;
+  const Slice slice = read(source, words);
+  for (size_t i = 0; i < route.destinations.size() && !refused(); ++i)
+    write(channels_[route.destinations[i].channel], slice);
+}
+
+void Recorder::decides(const Channel& source, uint64_t words) {
+  if (refused()) return;
+  const Slice slice = read(source, words);
+  if (!refused()) flow_.deciding.push_back(slice);
+}
+
+void Recorder::decides(const Core& core, const MemoryPart& memory, MemoryRange block) {
+  if (refused()) return;
+  const Slice slice = read(*memory.whole, memory.first_word() + block.offset / 4, words_of(block));
+  if (refused()) return;
+  flow_.deciding.push_back(slice);
+  cores_[core.index].block_read = true;
+}
+
+void Recorder::writes(const Channel& channel, uint32_t word) {
+  if (refused()) return;
+  builder_.add(Space(Space::kLiteral, 0), static_cast<uint32_t>(flow_.literals.size()), 1);
+  flow_.literals.push_back(word);
+  write(channel, {flow_.segments.add(builder_.take()), 0, 1});
+}
+
+void Recorder::writes(const MemoryPart& memory, uint32_t offset, const uint8_t* data, uint64_t bytes) {
+  if (refused()) return;
+  const auto words = static_cast<uint32_t>(bytes / 4);
+  if (data == nullptr) {
+    builder_.add(Space(Space::kPadding, 0), 0, words);
+  } else {
+    builder_.add(Space(Space::kLiteral, 0), static_cast<uint32_t>(flow_.literals.size()), words);
+    for (uint32_t i = 0; i < words; ++i) flow_.literals.push_back(load32(data + size_t{4} * i));
+  }
+  const uint32_t segment = flow_.segments.add(builder_.take());
+  pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + offset / 4, {segment, 0, words});
+}
+
+uint32_t Recorder::view_of(const MemoryPart& memory, MemoryRange range) {
+  const Slice slice = read(*memory.whole, memory.first_word() + range.offset / 4, words_of(range));
+  if (refused()) return kNoView;
+  leave(slice);
+  const auto [at, added] = views_.try_emplace(slice, static_cast<uint32_t>(flow_.views.size()));
+  if (added) flow_.views.push_back(slice);
+  return at->second;
+}
+
+// Blocks of different operations may be equal: the n-th time that a core begins with one is the n-th of every core.
+uint32_t Recorder::occurrence_of(CoreState& state, const KernelCall& call) {
+  const CallableOperation* const operation = call.operation.get();
+  if (!state.block_read && state.operation == operation) return state.occurrence;
+  state.block_read = false;
+  state.operation = operation;
+  const auto next = static_cast<uint32_t>(occurrences_.size());
+  const uint32_t begun = state.begun[operation]++;
+  return state.occurrence = occurrences_.try_emplace({operation, begun}, next).first->second;
+}
+
+bool Recorder::holds(const MemoryPart& memory, MemoryRange range, uint32_t segment) {
+  bool whole = true;
+  uint32_t expected = 0;
+  const bool known = pieces_[memory.whole].read(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, words_of(range), [&](const Slice& slice) {
+    whole = whole && slice.segment == segment && slice.offset == expected;
+    expected += slice.words;
+  });
+  return known && whole;
+}
+
+// The unit that the call goes on with, or a new one.
+uint32_t Recorder::unit_of(CoreState& state, const Core& core, const MemoryPart& memory, const KernelCall& call) {
+  const MemoryRange& out = call.chunks[params::kOutPort];
+  const uint32_t occurrence = occurrence_of(state, call);
+  if (call.step == 0) {
+    Unit unit;
+    unit.operation = call.operation;
+    unit.occurrence = occurrence;
+    unit.core = core.index;
+    unit.out_bytes = out.bytes;
+    unit.scratch_bytes = call.scratch.bytes;
+    flow_.units.push_back(std::move(unit));
+    return static_cast<uint32_t>(flow_.units.size() - 1);
+  }
+  const Unit& unit = flow_.units[state.unit];
+  const bool in_slot = overlap(call.scratch, out);  // sums wait where their results will lie
+  if (unit.occurrence != occurrence || unit.left) refuse("sums leave their core before they are complete");
+  if ((call.continues_out && !in_slot && !holds(memory, out, unit.out_segment)) ||
+      (call.continues_scratch && !holds(memory, call.scratch, unit.scratch_segment)))
+    refuse("sums are changed between the steps of a tile");
+  return state.unit;
+}
+
+void Recorder::begins(const Core& core, const MemoryPart& memory, const KernelCall* call) {
+  if (refused()) return;
+  if (call == nullptr) return refuse("a kernel of a plug-in runs, or one that prints");
+  CoreState& state = cores_[core.index];
+  const MemoryRange &out = call->chunks[params::kOutPort];
+  FlowCall traced;
+  traced.origin = call->origin;
+  traced.step = call->step;
+  for (uint32_t port = 0; port < params::kOutPort; ++port) {
+    const MemoryRange& chunk = call->chunks[port];
+    if (chunk.bytes == 0) continue;
+    if (overlap(chunk, out) || overlap(chunk, call->scratch)) return refuse("a kernel writes where it reads");
+    traced.views[port] = view_of(memory, chunk);
+    if (refused()) return;
+  }
+  state.unit = traced.unit = unit_of(state, core, memory, *call);
+  if (refused()) return;
+  ++flow_.units[state.unit].calls;
+  flow_.calls.push_back(traced);
+  state.call = *call;
+}
+
+// All of the range is what the unit leaves there.
+void Recorder::set(const MemoryPart& memory, MemoryRange range, uint32_t& segment, Space space) {
+  const uint32_t words = words_of(range);
+  if (segment == ~0u) {
+    builder_.add(space, 0, words);
+    segment = flow_.segments.add(builder_.take());
+  }
+  pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, {segment, 0, words});
+}
+
+void Recorder::ends(const Core& core, const MemoryPart& memory) {
+  if (refused()) return;
+  const CoreState& state = cores_[core.index];
+  Unit& unit = flow_.units[state.unit];
+  const KernelCall& call = state.call;
+  if (call.scratch.bytes != 0) set(memory, call.scratch, unit.scratch_segment, Space(Space::kScratch, state.unit));
+  const bool sums_wait = !call.last && overlap(call.scratch, call.chunks[params::kOutPort]);
+  if (call.writes_out && !sums_wait) set(memory, call.chunks[params::kOutPort], unit.out_segment, Space(Space::kOut, state.unit));
+}
+
+}  // namespace onedispatch::sim

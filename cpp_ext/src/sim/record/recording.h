@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that can be made again without the engine: what to compute from which words, in which order, and all
+// that must be as it was.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "onedispatch/report.h"
+#include "sim/array/ddr.h"
+#include "sim/record/dataflow.h"
+
+namespace onedispatch::sim {
+
+// Words of an argument.
+struct WordRange {
+  uint32_t argument = 0, first = 0, words = 0;
+};
+
+// Everything that decides what a run does, beside the state of the array.
+struct Guard {
+  struct Argument {
+    uint64_t bytes = 0;
+    uint64_t misaligned = 0;  // of its address: device memory is served in bursts
+  };
+  std::vector<uint8_t> instructions;
+  std::vector<Argument> arguments;
+  std::vector<WordRange> deciding;
+  std::vector<uint32_t> deciding_words;  // of all ranges, one after the other
+  std::vector<WordRange> read;           // what the host must have written
+
+  bool holds(const uint8_t* bytes, size_t size, const DdrRegions& regions) const;
+};
+
+class Recording {
+ public:
+  // Throws std::string with the reason where the run cannot be made again.
+  Recording(Dataflow flow, const DdrRegions& regions);
+
+  // A chunk that calls read: where it lies, or what it is put together from.
+  struct View {
+    bool direct = false;  // it lies there as it is
+    Space space;
+    uint32_t first = 0;
+    uint32_t first_block = 0, blocks = 0;
+    uint32_t words = 0;
+  };
+  struct Call {
+    std::array<uint32_t, OD_MAX_DIMS> origin{};
+    uint32_t step = 0;
+    std::array<uint32_t, params::kOutPort> views{};
+  };
+  struct Part {
+    const CallableOperation* operation = nullptr;  // null: a view is stored as it is
+    uint32_t first_call = 0, calls = 0;
+    uint32_t view = kNoView;
+    uint32_t out_bytes = 0, scratch_bytes = 0;
+    bool direct = false;  // its out chunk is made where it will lie
+    Space space;
+    uint32_t first = 0;
+    uint32_t first_block = 0, blocks = 0;  // of its stores
+  };
+  struct Level {
+    uint32_t first = 0, parts = 0;
+  };
+
+  Guard guard;
+  RunReport report;
+  uint64_t took = 0;  // cycles, with what ended by itself after the last operation
+  std::vector<View> views;
+  std::vector<Call> calls;
+  std::vector<Part> parts;  // by levels: those of one level do not touch what others of it write
+  std::vector<Level> levels;
+  std::vector<Block> blocks;
+  std::vector<uint32_t> literals;
+  std::vector<WordRange> written;
+  uint32_t kept_words = 0;  // of out chunks that others read on the chip
+  uint32_t most_words = 0;  // of a chunk that is put together
+  uint32_t most_out_bytes = 0, most_scratch_bytes = 0;
+
+ private:
+  std::vector<std::shared_ptr<const CallableOperation>> operations_;  // that parts point to
+};
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the words of a memory are, by where they came from: segments of words that moved together.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace onedispatch::sim {
+
+// Where a word came from: what kind of place, and which one.
+struct Space {
+  enum Kind : uint32_t {
+    kDdr,      // a read of device memory, or a write to it; words count from the argument's first
+    kOut,      // the out chunk of a unit of calls
+    kScratch,  // its scratch: of no value to others
+    kPadding,  // a word that a descriptor put in; `first` is its value
+    kLiteral,  // a word that an instruction or a packet wrote; `first` is its place among all literals
+  };
+  uint32_t bits = 0;
+
+  Space() = default;
+  Space(Kind kind, uint32_t id) : bits(kind << 28 | id) {}
+  Kind kind() const { return static_cast<Kind>(bits >> 28); }
+  uint32_t id() const { return bits & ((1u << 28) - 1); }
+  bool operator==(Space other) const { return bits == other.bits; }
+  bool operator!=(Space other) const { return bits != other.bits; }
+};
+
+// Runs of consecutive words in a space, and where each lies in a chunk or a stream; repeated along up to three
+// dimensions, innermost first.
+struct Block {
+  struct Step {
+    uint32_t count = 1;
+    int32_t step = 0, local = 0;  // words: in the space, in the chunk
+    bool operator==(const Step& other) const {
+      return count == other.count && step == other.step && local == other.local;
+    }
+  };
+  Space space;
+  uint32_t first = 0, local = 0, run = 0;  // words
+  std::array<Step, 3> steps;
+
+  uint32_t words() const { return run * steps[0].count * steps[1].count * steps[2].count; }
+};
+
+// Puts runs together to blocks, in the order in which they come.
+class BlockBuilder {
+ public:
+  // The run goes on where the one before it ended.
+  void add(Space space, uint32_t first, uint32_t words) { add(space, first, end_, words); }
+  void add(Space space, uint32_t first, uint32_t local, uint32_t words) {
+    end_ = local + words;
+    const uint32_t further = space.kind() == Space::kPadding ? 0 : run_.run;
+    if (run_.run != 0 && run_.space == space && first == run_.first + further && local == run_.local + run_.run) {
+      run_.run += words;
+      return;
+    }
+    flush();
+    run_.space = space;
+    run_.first = first;
+    run_.local = local;
+    run_.run = words;
+  }
+  // All that was added, which is forgotten.
+  const std::vector<Block>& take();
+
+ private:
+  void flush();
+  void fold(unsigned dim);
+  static bool joins(Block& block, const Block& next, unsigned dim);
+
+  uint32_t end_ = 0;
+  Block run_, line_;  // the run, and the line of equal runs before it
+  std::vector<Block> blocks_, done_;
+};
+
+// Part of a segment.
+struct Slice {
+  uint32_t segment = 0, offset = 0, words = 0;
+  bool operator==(const Slice& other) const {
+    return segment == other.segment && offset == other.offset && words == other.words;
+  }
+};
+
+class Segments {
+ public:
+  uint32_t add(const std::vector<Block>& blocks);
+  uint32_t words(uint32_t segment) const { return segments_[segment].words; }
+  size_t size() const { return segments_.size(); }
+  // The space of a segment's first word.
+  Space space(uint32_t segment) const { return blocks_[segments_[segment].first].space; }
+  // Calls use(space, first, words) for each run of the slice, in order.
+  template <typename Use>
+  void for_runs(const Slice& slice, Use use) const;
+  // Calls use(block) for each block of the whole segment.
+  template <typename Use>
+  void for_blocks(uint32_t segment, Use use) const {
+    const Entry& entry = segments_[segment];
+    for (uint32_t i = 0; i < entry.count; ++i) use(blocks_[entry.first + i]);
+  }
+
+ private:
+  struct Entry {
+    uint32_t first = 0, count = 0, words = 0;
+    mutable uint32_t near = 0, near_at = 0;  // the block that was found last, and its first word
+  };
+  std::vector<Block> blocks_;
+  std::vector<Entry> segments_;
+};
+
+template <typename Use>
+void Segments::for_runs(const Slice& slice, Use use) const {
+  const Entry& entry = segments_[slice.segment];
+  uint32_t index = entry.near, start = entry.near_at;
+  if (slice.offset < start) index = start = 0;
+  while (slice.offset >= start + blocks_[entry.first + index].words()) start += blocks_[entry.first + index++].words();
+  entry.near = index;
+  entry.near_at = start;
+  uint32_t inside = slice.offset - start, left = slice.words;
+  for (; left > 0; ++index, inside = 0) {
+    const Block& block = blocks_[entry.first + index];
+    const bool padding = block.space.kind() == Space::kPadding;
+    uint32_t runs = inside / block.run, part = inside % block.run;
+    const uint32_t all = block.steps[0].count * block.steps[1].count * block.steps[2].count;
+    uint32_t i0 = runs % block.steps[0].count, rest = runs / block.steps[0].count;
+    uint32_t i1 = rest % block.steps[1].count, i2 = rest / block.steps[1].count;
+    for (; runs < all && left > 0; ++runs, part = 0) {
+      const int64_t first = block.first + int64_t{block.steps[0].step} * i0 + int64_t{block.steps[1].step} * i1 +
+                            int64_t{block.steps[2].step} * i2;
+      const uint32_t here = block.run - part < left ? block.run - part : left;
+      use(block.space, static_cast<uint32_t>(first) + (padding ? 0 : part), here);
+      left -= here;
+      if (++i0 == block.steps[0].count) {
+        i0 = 0;
+        if (++i1 == block.steps[1].count) {
+          i1 = 0;
+          ++i2;
+        }
+      }
+    }
+  }
+}
+
+// Which slices the words of a memory are.
+class Pieces {
+ public:
+  void write(uint32_t first, Slice slice);
+  // Calls use(slice) for what lies in the range, in order. False where a word of it was never written.
+  template <typename Use>
+  bool read(uint32_t first, uint32_t words, Use use) const;
+
+ private:
+  std::map<uint32_t, Slice> pieces_;  // by their first words; they do not overlap
+};
+
+template <typename Use>
+bool Pieces::read(uint32_t first, uint32_t words, Use use) const {
+  auto at = pieces_.upper_bound(first);
+  if (at == pieces_.begin()) return false;
+  --at;
+  while (words > 0) {
+    if (at == pieces_.end() || at->first > first || first >= at->first + at->second.words) return false;
+    const uint32_t inside = first - at->first, left = at->second.words - inside;
+    const uint32_t here = left < words ? left : words;
+    use(Slice{at->second.segment, at->second.offset + inside, here});
+    first += here;
+    words -= here;
+    ++at;
+  }
+  return true;
+}
+
+}  // namespace onedispatch::sim
