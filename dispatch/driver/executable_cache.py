@@ -16,6 +16,7 @@ from onedispatch.dispatch.compiler.executable import Executable, executable_key
 from onedispatch.dispatch.compiler.used_kernels import declared_again, declared_as
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.frontend.input_shapes import bind_shapes
+from onedispatch.transactions.base import host
 from onedispatch.transactions.base.errors import InputError, KernelLibraryError
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -28,6 +29,7 @@ class ExecutableCache:
         self._given = model
         self._executables: OrderedDict[str, Executable] = OrderedDict(model.executables)
         self._declared: dict[str, tuple[Executable, tuple[Any, ...]]] = {}
+        self._named: tuple[Shapes, str] = {}, ""  # the last shapes and their key: most runs repeat them
         self._lock = ForkLock()
 
     @property
@@ -42,21 +44,21 @@ class ExecutableCache:
             return self._given
 
     def executable(
-        self, shapes: Shapes, values: Mapping[str, Array]
+        self, shapes: Shapes, values: Mapping[str, Array], kernel_seconds: float | None = None
     ) -> tuple[str, Executable, tuple[HostWork, ...]]:
         """Returns the executable for these input shapes, its key, and what the host did for it just now.
 
+        ``kernel_seconds`` is what a call of a custom kernel may take while it is compiled: see ``host``.
         Raises ``UnsupportedModelError`` in strict mode, ``InputError`` for shapes that a model saved without
         its source was not compiled for, and what ``compile_graph`` raises.
         """
-        deciding = {name: array for name, array in values.items() if name in self._given.deciding}
-        key = executable_key(shapes, deciding)
+        key = self._key(shapes, values)
         with self._lock.guard:
             known, work = self._as_declared(key), tuple[HostWork, ...]()
             if known is not None:
                 found = known
             else:
-                found, seconds = timed(lambda: self._compile(shapes, deciding))
+                found, seconds = timed(lambda: self._compile(shapes, self._deciding(values), kernel_seconds))
                 self._executables[key] = found
                 work = (*found.evaluated, HostWork("compile", key, seconds))
                 self._declared_for(key, found)
@@ -66,11 +68,23 @@ class ExecutableCache:
             self._executables.move_to_end(key)
             return key, found, work
 
+    def _deciding(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: array for name, array in values.items() if name in self._given.deciding}
+
+    def _key(self, shapes: Shapes, values: Mapping[str, Array]) -> str:
+        if self._given.deciding:
+            return executable_key(shapes, self._deciding(values))
+        named, key = self._named
+        if shapes != named:
+            key = executable_key(shapes, {})
+            self._named = dict(shapes), key
+        return key
+
     def _as_declared(self, key: str) -> Executable | None:
         """The executable of a key; None where it is to be compiled, for the first time or again."""
         found = self._executables.get(key)
-        if found is None:
-            return None
+        if found is None or not found.kernels:
+            return found
         again = declared_again(found, self._declared_for(key, found))
         if again and self._given.source is None and self._given.recompiled_from is None:
             raise KernelLibraryError(
@@ -89,7 +103,9 @@ class ExecutableCache:
             self._declared[key] = (executable, kernels)
         return kernels
 
-    def _compile(self, shapes: Shapes, values: Mapping[str, Array]) -> Executable:
+    def _compile(
+        self, shapes: Shapes, values: Mapping[str, Array], kernel_seconds: float | None
+    ) -> Executable:
         model = self._given
         source = model.source if model.source is not None else model.recompiled_from
         if source is None:
@@ -103,7 +119,8 @@ class ExecutableCache:
             )
         from onedispatch.dispatch.compile import compile_graph
 
-        return compile_graph(source, shapes, values, model.options)
+        with host.kernel_limit(kernel_seconds):
+            return compile_graph(source, shapes, values, model.options)
 
 
 def prepared(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None) -> CompiledModel:

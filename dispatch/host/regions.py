@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -71,6 +71,8 @@ class HostRegion:
 
     ``engines`` gives the engine of each node and, if that is not onnxruntime, the reason.
     """
+
+    on_device: ClassVar[Literal[False]] = False
 
     def __init__(
         self,

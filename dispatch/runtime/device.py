@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,8 +39,8 @@ _TO_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 _FROM_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 
 # Two patterns that no output word is likely to hold; a word that shows whichever of them was
-# put there before the run was not written by the run.
-_CANARIES = (np.uint32(0x7FA5C3D1), np.uint32(0xFFB6E94B))
+# put there before the run was not written by the run. Arrays, which NumPy compares faster than scalars.
+_CANARIES = (np.array(0x7FA5C3D1, np.uint32), np.array(0xFFB6E94B, np.uint32))
 
 
 class DeviceSession:
@@ -66,6 +66,7 @@ class DeviceSession:
         if traced_calls is not None:
             self._device.set_trace(True, traced_calls)
         self._kernels: OrderedDict[Image, Any] = OrderedDict()
+        self._latest: tuple[Image | None, Any] = None, None  # hashing an image takes longer than comparing
 
     @property
     def device(self) -> Any:
@@ -73,6 +74,9 @@ class DeviceSession:
 
     def kernel(self, image: Image) -> Any:
         """The kernel in a hardware context whose cores carry ``image``; a new context after ``reset``."""
+        latest, kernel = self._latest
+        if latest is image:
+            return kernel
         kernel = self._kernels.get(image)
         if kernel is None:
             register_kernels()
@@ -84,10 +88,12 @@ class DeviceSession:
             while len(self._kernels) > _CONTEXTS:
                 self._kernels.popitem(last=False)
         self._kernels.move_to_end(image)
+        self._latest = image, kernel
         return kernel
 
     def reset(self, image: Image) -> None:
         """Forgets the context: a run that failed leaves locks and queues as they were."""
+        self._latest = None, None
         self._kernels.pop(image, None)
 
     @property
@@ -111,25 +117,52 @@ class DeviceSession:
         return LoadedStep(self, step)
 
 
+class _Port:
+    """A slot, and views of its place in the mapped buffer: making them takes longer than a small copy."""
+
+    __slots__ = ("grid", "is_padded", "name", "rows", "slot", "words")
+
+    def __init__(self, slot: Slot, image: Array) -> None:
+        self.slot = slot
+        self.name = slot.name
+        self.is_padded = slot.is_padded
+        self.rows = slot.view(image)
+        self.grid = self.rows.shape
+        self.words = image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)
+
+    def write(self, array: Array) -> None:
+        np.copyto(self.rows, array.reshape(self.grid))
+
+    def read(self) -> Array:
+        """The tensor, copied since the buffer is used again."""
+        values: Array = self.rows.copy().reshape(self.slot.shape)
+        return values
+
+
 class LoadedStep:
     """A device step with its buffer objects, ready to run again and again."""
+
+    on_device: ClassVar[Literal[True]] = True
 
     def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
         self._session = session
         self._step = step
         kernel = session.kernel(step.image)
         device = session.device
-        self._instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
-        _fill(self._instructions, np.frombuffer(step.transaction, np.uint8))
-        self._buffers = [
+        instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
+        _fill(instructions, np.frombuffer(step.transaction, np.uint8))
+        buffers = [
             _buffer(device, size, core.bo.host_only, kernel.group_id(KERNEL_ARGUMENT_OFFSET + index))
             for index, size in enumerate(step.sizes)
         ]
-        by_name = dict(zip(BUFFERS, self._buffers, strict=True))
+        self._arguments = (KERNEL_OPCODE, instructions, len(step.transaction), *buffers)
+        by_name = dict(zip(BUFFERS, buffers, strict=True))
         _fill(by_name["const"], step.const)
         _fill(by_name["params"], np.frombuffer(step.params, np.uint8))
         self._input, self._output = by_name["in"], by_name["out"]
-        self.report: Callable[[], RunReport] | None = None  # of the last run: made when it is asked for
+        self._reads = [_Port(slot, _map(self._input)) for slot in step.inputs]
+        self._makes = [_Port(slot, _map(self._output)) for slot in step.outputs]
+        self.report: Callable[[], RunReport]  # of the last run: made when it is asked for
         self.prints: list[Print] = []  # of the last run, as far as it came
         self._repacked: list[HostWork] = []  # of the last run
 
@@ -139,46 +172,45 @@ class LoadedStep:
         Raises ``TransactionError`` or ``SimulationError`` when the transaction cannot be run,
         or leaves bytes of an output unwritten.
         """
-        self._repacked = []
-        for slot in self._step.inputs:
-            rows = values[slot.name].reshape(slot.rows, slot.row)
-            self._copied(slot, partial(np.copyto, slot.view(_map(self._input)), rows))
-        if self._step.sizes[0]:
+        self._repacked, self.prints = [], []
+        for port in self._reads:
+            if port.is_padded:
+                self._repack(port, partial(port.write, values[port.name]))
+            else:
+                port.write(values[port.name])
+        if self._reads:
             self._input.sync(_TO_DEVICE)
-        report = self._execute(_CANARIES[0])
+        run = self._execute(_CANARIES[0])
         suspects = self._unwritten(_CANARIES[0])
         if suspects:  # deterministic, so a second run tells a coincidence from an omission
             self._execute(_CANARIES[1])
-            missing = [slot for slot in self._unwritten(_CANARIES[1]) if slot in suspects]
+            missing = [port for port in self._unwritten(_CANARIES[1]) if port in suspects]
             if missing:
                 self._session.reset(self._step.image)
-                raise _not_written(missing, _map(self._output), _CANARIES[1])
-        outputs = {
-            slot.name: self._copied(slot, partial(_read, slot, _map(self._output)))
-            for slot in self._step.outputs
-        }
-        self.report = partial(_with_host_work, report, tuple(self._repacked))
+                raise _not_written(missing, _CANARIES[1])
+        outputs: dict[str, Array] = {}
+        for port in self._makes:
+            outputs[port.name] = self._repack(port, port.read) if port.is_padded else port.read()
+        self.report = partial(_full_report, run, self._step, self._session, self.prints, self._repacked)
         return outputs
 
-    def _copied(self, slot: Slot, copy: Callable[[], T]) -> T:
-        """What ``copy`` returns; where rows are padded in device memory, the report lists it as repacking."""
-        if not slot.is_padded:
-            return copy()
+    def _repack(self, port: _Port, copy: Callable[[], T]) -> T:
+        """What ``copy`` returns, where rows are padded in device memory: the report lists it as repacking."""
         result, seconds = timed(copy)
+        slot = port.slot
         self._repacked.append(
             HostWork("repack", slot.name, seconds, self._session.repack_seconds(slot), slot.nbytes)
         )
         return result
 
-    def _execute(self, canary: np.uint32) -> Callable[[], RunReport]:
-        image = _map(self._output)
-        for slot in self._step.outputs:
-            image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)[...] = canary
+    def _execute(self, canary: Array) -> Any:
+        """The run, which has ended; the output buffer shows what it wrote."""
+        for port in self._makes:
+            port.words.fill(canary)
         kernel = self._session.kernel(self._step.image)
-        size = len(self._step.transaction)
         run = None
         try:
-            run = kernel(KERNEL_OPCODE, self._instructions, size, *self._buffers)
+            run = kernel(*self._arguments)
             state = run.wait()
         except OneDispatchError as error:
             self._session.reset(self._step.image)
@@ -186,21 +218,16 @@ class LoadedStep:
                 blamed(error, self._step)
             raise
         finally:
-            self.prints = [] if run is None else prints_of(run.prints(), self._step)
+            printed = None if run is None else run.prints()
+            self.prints = prints_of(printed, self._step) if printed else []
         if state != core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
             self._session.reset(self._step.image)
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
-        session = self._session
-        return partial(_full_report, run, self._step, session.launch_us, session.array_hz, tuple(self.prints))
+        return run
 
-    def _unwritten(self, canary: np.uint32) -> list[Slot]:
-        image = _map(self._output)
-        return [
-            slot
-            for slot in self._step.outputs
-            if bool((image[slot.offset : slot.offset + slot.nbytes].view(np.uint32) == canary).any())
-        ]
+    def _unwritten(self, canary: Array) -> list[_Port]:
+        return [port for port in self._makes if np.count_nonzero(port.words == canary)]
 
 
 def _buffer(device: Any, size: int, flags: Any, group: int) -> Any:
@@ -218,25 +245,14 @@ def _fill(buffer: Any, data: Array) -> None:
         buffer.sync(_TO_DEVICE, data.size, 0)
 
 
-def _with_host_work(report: Callable[[], RunReport], work: tuple[HostWork, ...]) -> RunReport:
-    return replace(report(), host_work=work)
-
-
-def _read(slot: Slot, image: Array) -> Array:
-    if not slot.nbytes:
-        return np.empty(slot.shape, slot.dtype)
-    values: Array = np.array(slot.view(image)).reshape(slot.shape)  # a copy: the buffer is used again
-    return values
-
-
-def _not_written(slots: Sequence[Slot], image: Array, canary: np.uint32) -> SimulationError:
-    def left(slot: Slot) -> str:
-        words = image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)
-        unwritten = int((words == canary).sum()) * words.itemsize
+def _not_written(ports: Sequence[_Port], canary: Array) -> SimulationError:
+    def left(port: _Port) -> str:
+        slot = port.slot
+        unwritten = int(np.count_nonzero(port.words == canary)) * port.words.itemsize
         tensor = f"{slot.name}: {slot.dtype}{list(slot.shape)}"
         return f"{tensor} ({unwritten:,} of {counted(slot.nbytes, 'byte')})"
 
-    names = ", ".join(map(left, slots))
+    names = ", ".join(map(left, ports))
     return SimulationError(
         "the kernel run",
         f"output bytes that the transaction never wrote: {names}",
@@ -247,10 +263,15 @@ def _not_written(slots: Sequence[Slot], image: Array, canary: np.uint32) -> Simu
 
 
 def _full_report(
-    run: Any, step: DeviceStep, launch_us: float, hz: float, prints: tuple[Print, ...]
+    run: Any, step: DeviceStep, session: DeviceSession, prints: Sequence[Print], work: Sequence[HostWork]
 ) -> RunReport:
     raw = run.report()
-    return replace(_report(raw, step, launch_us), prints=prints, trace=trace_of(raw, step, hz))
+    return replace(
+        _report(raw, step, session.launch_us),
+        prints=tuple(prints),
+        trace=trace_of(raw, step, session.array_hz),
+        host_work=tuple(work),
+    )
 
 
 def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunReport:

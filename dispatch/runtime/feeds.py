@@ -3,14 +3,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.dispatch.frontend.input_shapes import check_shape
 from onedispatch.transactions.base.errors import InputError
+
+
+class _Accepted(NamedTuple):
+    """The last feed of tensors that was checked: name, dtype and shape of each."""
+
+    tensors: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+    shapes: dict[str, tuple[int, ...]]
+
+
+class Inputs:
+    """A model's inputs. Feeds like the last one are compared with it, and not checked again."""
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        self.declared = {value.name: value for value in values}
+        self._accepted: _Accepted | None = None  # replaced as a whole: threads share it
+
+    def remember(self, arrays: Mapping[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+        """Keeps what was checked; no feed of sequences and the like, which have elements to check."""
+        if len(shapes) == len(self.declared):
+            tensors = tuple((name, arrays[name].dtype, shape) for name, shape in shapes.items())
+            self._accepted = _Accepted(tensors, shapes)
+
+    def like_last(self, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]] | None:
+        """What ``checked_feed`` would return, where names, dtypes and shapes are those of the last feed."""
+        last = self._accepted
+        if last is None or type(feed) is not dict or len(feed) != len(last.tensors):
+            return None
+        arrays: dict[str, Any] = {}
+        for name, dtype, shape in last.tensors:
+            array = feed.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return None
+            if not array.flags.c_contiguous:
+                return None
+            arrays[name] = array
+        return arrays, last.shapes
 
 
 def as_array(where: str, value: Value, given: Any) -> Array:
@@ -47,13 +83,15 @@ def as_value(where: str, kind: str, given: Any) -> Any:
     return given if value.dtype is None else as_array(where, value, given)
 
 
-def checked_feed(
-    inputs: Mapping[str, Value], feed: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+def checked_feed(known: Inputs, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     """Returns the inputs as contiguous arrays, and the shapes of those that are tensors.
 
     Raises ``InputError`` for a wrong, missing or unknown name, and for a dtype or shape that does not fit.
     """
+    as_before = known.like_last(feed)
+    if as_before is not None:
+        return as_before
+    inputs = known.declared
     if not isinstance(feed, Mapping):
         raise InputError("input_feed", f"a {type(feed).__name__}", "a dict of input name to array")
     wrong = [name for name in feed if name not in inputs]
@@ -72,4 +110,5 @@ def checked_feed(
         array = as_array(f"input {name!r}", value, feed[name])
         shapes[name] = check_shape(value, array.shape)
         arrays[name] = array
+    known.remember(arrays, shapes)
     return arrays, shapes

@@ -119,15 +119,18 @@ class PrintObserver:
         """Before a run."""
         self.lines = []
 
+    def add(self, printed: Sequence[Print]) -> None:
+        """What a step printed."""
+        self.lines += printed
+        hand_out(printed, self.sink)
+
     @contextmanager
-    def of_step(self, runner: object) -> Iterator[list[Print]]:
-        """Observes one step; the list is filled when it ends, as far as it came where it fails."""
+    def on_host(self) -> Iterator[list[Print]]:
+        """Observes a step on the host; the list is filled when it ends, as far as it came where it fails."""
         printed: list[Print] = []
         with collecting(self.ring) as on_host:
             try:
                 yield printed
             finally:  # what was printed before a failure tells why
-                printed += getattr(runner, "prints", ())
                 printed += [line for node, ring in on_host.rows for line in lines_of(node, "host", ring)]
-                self.lines += printed
-                hand_out(printed, self.sink)
+                self.add(printed)

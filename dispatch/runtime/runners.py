@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,14 @@ class Runners:
         """Drops everything: after a fork that a run of another thread did not survive."""
         self._device = None
         self._loaded.clear()
+
+    def all(self, key: str, executable: Executable) -> Sequence[Runner]:
+        """The runners of all steps, in order."""
+        runners = self._load(key, executable)
+        for index, step in enumerate(executable.steps):
+            if runners[index] is None:
+                runners[index] = self._made(step)
+        return runners  # type: ignore[return-value]
 
     def of(
         self, key: str, executable: Executable, kinds: type | tuple[type, ...] = (DeviceStep, HostStep)

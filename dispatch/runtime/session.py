@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.artifact.loading import opened
@@ -24,7 +23,7 @@ from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepar
 from onedispatch.dispatch.driver.requested import READING, RequestedOptions
 from onedispatch.dispatch.frontend.graph import Dimension, Value
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.dispatch.runtime.feeds import checked_feed
+from onedispatch.dispatch.runtime.feeds import Inputs, checked_feed
 from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
 from onedispatch.dispatch.runtime.prints import Print, PrintObserver
 from onedispatch.dispatch.runtime.report import RunReport, summed
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.check.child import CheckReport
     from onedispatch.dispatch.check.observer import AccessCheck
     from onedispatch.dispatch.frontend.importer import ModelLike
+    from onedispatch.dispatch.host.regions import HostRegion
     from onedispatch.dispatch.runtime.runners import Runner
     from onedispatch.operators.plugin.check import Options
     from onedispatch.operators.plugin.findings import Finding
@@ -56,6 +56,27 @@ class NodeArg:
     @classmethod
     def of(cls, value: Value) -> NodeArg:
         return cls(value.name, value.type, list(value.shape or ()))
+
+
+@dataclass
+class _Ended:
+    """A run that has ended: its report is made when it is asked for, since few ask."""
+
+    steps: Sequence[Callable[[], RunReport]]
+    work: tuple[HostWork, ...]
+    seconds: float
+
+    @cached_property
+    def report(self) -> RunReport:
+        return summed(self.steps, self.work, self.seconds)
+
+
+@cache
+def _core() -> Any:
+    """The simulator, which sessions need once they run."""
+    from onedispatch.dispatch.base.native import core
+
+    return core
 
 
 class InferenceSession:
@@ -131,8 +152,9 @@ class InferenceSession:
         self._executables = ExecutableCache(self._compiled(model, requested, shapes, cache_size))
         self._lock = ForkLock()
         self._runners = Runners(self.model.target, self._options, self.model.cache_size)
-        self._last_run: Callable[[], RunReport] | None = None
-        self._inputs = {v.name: v for v in self.model.inputs}
+        self._last_run: _Ended | None = None
+        self._running = False
+        self._inputs = Inputs(self.model.inputs)
         self._outputs = {v.name: index for index, v in enumerate(self.model.outputs)}
 
     def _compiled(
@@ -227,7 +249,7 @@ class InferenceSession:
     @public
     def last_run(self) -> RunReport | None:
         """The report of the latest run of this session."""
-        return None if self._last_run is None else self._last_run()
+        return None if self._last_run is None else self._last_run.report
 
     @property
     def prints(self) -> list[Print]:
@@ -256,25 +278,29 @@ class InferenceSession:
             KernelAccessError: with ``check="access"``, kernels that touch what they do not declare.
             DeviceError: a kernel's Python body called it.
         """
-        from onedispatch.dispatch.base.native import core
-
-        core.require_no_kernel_runs("InferenceSession.run")
+        _core().require_no_kernel_runs("InferenceSession.run")
         start = time.perf_counter()
-        indices = self._wanted(output_names)
+        indices = self._outputs.values() if output_names is None else self._wanted(output_names)
         feed, shapes = checked_feed(self._inputs, input_feed)
+        results = self._results(feed, shapes, start)
+        return [results[index] for index in indices]
+
+    def _results(self, feed: dict[str, Any], shapes: dict[str, tuple[int, ...]], start: float) -> list[Any]:
+        """All outputs of one run."""
         if self._check is not None:
             self._check.before_run(self.model, feed)
         with self._lock.guard:
             self._take_turn()
-            with host.kernel_limit(self._options.kernel_seconds):
-                key, executable, work = self._executables.executable(shapes, feed)
-            runners = list(self._runners.of(key, executable))
+            key, executable, work = self._executables.executable(shapes, feed, self._options.kernel_seconds)
+            runners = self._runners.all(key, executable)
             values: dict[str, Any] = {**feed, **executable.constants}
             self._prints.clear()
-            reports = [self._step(runner, values) for runner in runners]
-            # Made when it is asked for: few ask.
-            self._last_run = cache(partial(summed, reports, work, time.perf_counter() - start))
-            return [values[executable.sources[index]] for index in indices]
+            reports = []
+            for runner in runners:
+                reports.append(self._step(runner, values))
+            self._last_run = _Ended(reports, work, time.perf_counter() - start)
+            self._running = False  # else the next run looks closer
+            return [values[source] for source in executable.sources]
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
         """What check mode says of the nodes that custom kernels compute, for these inputs.
@@ -296,13 +322,14 @@ class InferenceSession:
     def _take_turn(self) -> None:
         """Under the lock, which a signal handler passes too that interrupts a run of its own thread.
 
-        The stack says whether it does: a mark that a run leaves could outlive one that a handler ended.
+        The mark that a run leaves may outlive one that an error or a handler ended: the stack says whether
+        it did.
         """
         if self._lock.take_lost():  # a thread of the parent was running when this process was forked
             self._runners.forget()
-        frame = sys._getframe(1).f_back
+        frame = sys._getframe(1).f_back if self._running else None
         while frame is not None:
-            if frame.f_code is _RUN and frame.f_locals["self"] is self:
+            if frame.f_code is _RESULTS and frame.f_locals["self"] is self:
                 raise DeviceError(
                     "InferenceSession.run",
                     "a run while one of the same session is under way on this thread",
@@ -310,21 +337,29 @@ class InferenceSession:
                     "start no run of it from a signal handler",
                 )
             frame = frame.f_back
+        self._running = True
 
     def _step(self, runner: Runner, values: dict[str, Any]) -> Callable[[], RunReport]:
         """Runs a step, whose results join ``values``. Returns what makes its report."""
+        if not runner.on_device:
+            return self._region(runner, values)
+        try:
+            values.update(runner.run(values))
+        finally:  # what was printed before a failure tells why
+            if runner.prints:
+                self._prints.add(runner.prints)
+        return runner.report
+
+    def _region(self, region: HostRegion, values: dict[str, Any]) -> Callable[[], RunReport]:
+        """Runs a step on the host."""
         start = time.perf_counter()
-        with self._prints.of_step(runner) as printed:
-            results, report = runner.run(values), getattr(runner, "report", None)
-        values.update(results)
-        if report is not None:
-            return report  # type: ignore[no-any-return]
-        moved: list[str] = getattr(runner, "moved", [])
-        while moved:
-            warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
+        with self._prints.on_host() as printed:
+            values.update(region.run(values))
+        while region.moved:
+            warnings.warn(region.moved.pop(), RuntimeWarning, stacklevel=6)
         seconds = time.perf_counter() - start
-        work = HostWork("region", ", ".join(getattr(runner, "engines", ())), seconds)
-        took = RunReport(0, 0, 0.0, host_seconds=seconds, prints=printed, host_work=(work,))
+        work = HostWork("region", ", ".join(region.engines), seconds)
+        took = RunReport(0, 0, 0.0, host_seconds=seconds, prints=tuple(printed), host_work=(work,))
         return lambda: took
 
     def _wanted(self, names: Sequence[str] | None) -> list[int]:
@@ -335,4 +370,4 @@ class InferenceSession:
         return [self._outputs[name] for name in wanted or self._outputs]
 
 
-_RUN = inspect.unwrap(InferenceSession.run).__code__
+_RESULTS = InferenceSession._results.__code__

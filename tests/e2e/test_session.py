@@ -133,6 +133,54 @@ def test_wrong_inputs(feed: Any, text: str, x: Array) -> None:
     session.run(None, {"x": x})  # and the session goes on
 
 
+def test_inputs_are_checked_in_every_run(x: Array) -> None:
+    """A feed like the last one is not checked again; one that differs in anything is."""
+    model = model_of([node("Add", "a b", "y")], {"a": ["N", 20], "b": ["N", 20]}, ["y"])
+    session = od.InferenceSession(model, fallback="error")
+    good = {"a": x, "b": x}
+    wide = np.zeros((4, 40), np.float32)
+    for bad in (
+        {"a": x},
+        {"a": x, "c": x},
+        {**good, "c": x},
+        {**good, "b": x.astype(np.float64)},
+        {**good, "b": x.astype(">f4")},
+        {**good, "b": x[:, :19].copy()},
+        {**good, "b": x.tolist()},
+        [("a", x), ("b", x)],
+    ):
+        np.testing.assert_array_equal(session.run(None, good)[0], x + x)
+        with pytest.raises(od.InputError):
+            session.run(None, bad)
+    for b in (wide[:, ::2], x[::-1], np.asfortranarray(x), x.view(np.matrix), x[:2], x):
+        a = np.ones(b.shape, np.float32)
+        (y,) = session.run(None, {"b": b, "a": a})
+        np.testing.assert_array_equal(y, a + np.asarray(b))
+    report = session.last_run
+    assert report is not None and report is session.last_run and report.wall_seconds > 0
+
+
+def test_a_run_of_a_small_network_costs_few_calls() -> None:
+    """Of Python functions and of functions in C; the simulator takes as long as about 150 of them."""
+    model = model_of([node("Add", "a b", "y")], {"a": [1], "b": [1]}, ["y"])
+    session = od.InferenceSession(model, fallback="error")
+    one = np.ones(1, np.float32)
+    feed = {"a": one, "b": one}
+    session.run(None, feed)
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        session.run(None, feed)
+    finally:
+        sys.setprofile(None)
+    assert calls < 90
+
+
 def test_options_are_checked() -> None:
     for options, error in (
         ({"device": "npu9"}, od.DeviceError),

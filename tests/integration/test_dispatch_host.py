@@ -229,8 +229,9 @@ def test_what_onnxruntime_fails_on_moves_alone_and_says_so(monkeypatch: pytest.M
     edges = ["x", "a", "b", "c", "d", "y"]
     nodes = [helper.make_node(op, [edges[i]], [edges[i + 1]], name=op) for i, op in enumerate(names)]
     session = session_of(nodes, {"x": (TensorProto.FLOAT, [2, 3])})
-    with pytest.warns(RuntimeWarning, match="Abs: on onnx's reference evaluator from now on"):
+    with pytest.warns(RuntimeWarning, match="Abs: on onnx's reference evaluator from now on") as caught:
         (y,) = session.run(None, {"x": X})
+    assert caught[0].filename == __file__  # the line that ran the session
     np.testing.assert_allclose(y, np.exp(np.cos(np.abs(-np.sin(X)))), rtol=1e-6)
     told = reasons(session)
     assert told["Abs"].endswith(
