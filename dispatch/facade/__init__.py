@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.plugins.api import kernels
     from onedispatch.dispatch.runtime import backend, xrt
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
+    from onedispatch.dispatch.runtime.iobinding import IOBinding
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
     from onedispatch.dispatch.runtime.session import InferenceSession
     from onedispatch.dispatch.sources.api import frontend, fusion, host
@@ -67,6 +68,7 @@ __all__ = [
     "CompiledModelError",
     "DeviceError",
     "DeviceInfo",
+    "IOBinding",
     "In",
     "InferenceSession",
     "InputError",
@@ -115,6 +117,7 @@ __all__ += [cls.__name__ for cls in _KERNEL_ERRORS.values()]
 _LAZY = {
     "CompiledModel": ("artifact.model", "CompiledModel"),
     "DeviceInfo": ("runtime.devices", "DeviceInfo"),
+    "IOBinding": ("runtime.iobinding", "IOBinding"),
     "InferenceSession": ("runtime.session", "InferenceSession"),
     "NodePlacement": ("compiler.executable", "NodePlacement"),
     "OpReport": ("runtime.report", "OpReport"),

@@ -32,8 +32,8 @@ def bind_shapes(
     return bound
 
 
-def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` if it fits the declaration of an input, of which only numbers bind.
+def check_shape(value: Value, shape: tuple[int, ...], where: str = "") -> tuple[int, ...]:
+    """``shape`` if it fits the declaration of an input, or of what ``where`` names: only numbers bind.
 
     A name of a dimension is a hint: exporters call different dimensions "?" and onnxruntime runs
     them. Raises ``InputError``, also for sizes beyond ``limits``.
@@ -41,7 +41,7 @@ def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     wanted = value.shape if value.shape is not None else (None,) * len(shape)
     fits = [not isinstance(size, int) or given == size for given, size in zip(shape, wanted, strict=False)]
     if len(shape) != len(wanted) or not all(fits):
-        raise InputError(f"input {value.name!r}", f"shape {list(shape)}", f"{value}")
+        raise InputError(where or f"input {value.name!r}", f"shape {list(shape)}", f"{value}")
     if value.dtype is not None:
-        limits.check_tensor(f"input {value.name!r}", value.dtype, shape, InputError)
+        limits.check_tensor(where or f"input {value.name!r}", value.dtype, shape, InputError)
     return shape

@@ -41,6 +41,7 @@ _FROM_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 # Two patterns that no output word is likely to hold; a word that shows whichever of them was
 # put there before the run was not written by the run. Arrays, which NumPy compares faster than scalars.
 _CANARIES = (np.array(0x7FA5C3D1, np.uint32), np.array(0xFFB6E94B, np.uint32))
+_NO_TARGETS: Mapping[str, Array] = {}
 
 
 class DeviceSession:
@@ -133,10 +134,14 @@ class _Port:
     def write(self, array: Array) -> None:
         np.copyto(self.rows, array.reshape(self.grid))
 
-    def read(self) -> Array:
-        """The tensor, copied since the buffer is used again."""
-        values: Array = self.rows.copy().reshape(self.slot.shape)
-        return values
+    def read(self, target: Array | None) -> Array:
+        """The tensor, copied since the buffer is used again: into ``target`` where it fits."""
+        slot = self.slot
+        if target is None or target.shape != slot.shape or target.dtype != slot.dtype:
+            values: Array = self.rows.copy().reshape(slot.shape)
+            return values
+        np.copyto(target.reshape(self.grid), self.rows)
+        return target
 
 
 class LoadedStep:
@@ -166,8 +171,8 @@ class LoadedStep:
         self.prints: list[Print] = []  # of the last run, as far as it came
         self._repacked: list[HostWork] = []  # of the last run
 
-    def run(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """One kernel run.
+    def run(self, values: Mapping[str, Any], targets: Mapping[str, Array] = _NO_TARGETS) -> dict[str, Array]:
+        """One kernel run. Outputs that ``targets`` names are written there, as far as they fit.
 
         Raises ``TransactionError`` or ``SimulationError`` when the transaction cannot be run,
         or leaves bytes of an output unwritten.
@@ -190,7 +195,11 @@ class LoadedStep:
                 raise _not_written(missing, _CANARIES[1])
         outputs: dict[str, Array] = {}
         for port in self._makes:
-            outputs[port.name] = self._repack(port, port.read) if port.is_padded else port.read()
+            target = targets.get(port.name)
+            if port.is_padded:
+                outputs[port.name] = self._repack(port, partial(port.read, target))
+            else:
+                outputs[port.name] = port.read(target)
         self.report = partial(_full_report, run, self._step, self._session, self.prints, self._repacked)
         return outputs
 

@@ -21,9 +21,10 @@ from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
 from onedispatch.dispatch.driver.requested import READING, RequestedOptions
-from onedispatch.dispatch.frontend.graph import Dimension, Value
+from onedispatch.dispatch.frontend.graph import Array, Dimension, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import Inputs, checked_feed
+from onedispatch.dispatch.runtime.iobinding import IOBinding, Targets
 from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
 from onedispatch.dispatch.runtime.prints import Print, PrintObserver
 from onedispatch.dispatch.runtime.report import RunReport, summed
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.runners import Runner
     from onedispatch.operators.plugin.check import Options
     from onedispatch.operators.plugin.findings import Finding
+
+_NO_TARGETS = Targets()
 
 
 @dataclass(frozen=True)
@@ -282,25 +285,55 @@ class InferenceSession:
         start = time.perf_counter()
         indices = self._outputs.values() if output_names is None else self._wanted(output_names)
         feed, shapes = checked_feed(self._inputs, input_feed)
-        results = self._results(feed, shapes, start)
+        _, results = self._results(feed, shapes, start)
         return [results[index] for index in indices]
 
-    def _results(self, feed: dict[str, Any], shapes: dict[str, tuple[int, ...]], start: float) -> list[Any]:
-        """All outputs of one run."""
+    @public
+    def io_binding(self) -> IOBinding:
+        """Binds arrays and memory to inputs and outputs, for ``run_with_iobinding``."""
+        return IOBinding(self, self._inputs.declared, self.model.outputs)
+
+    @public
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Computes the outputs that ``iobinding`` binds, from the inputs that it binds.
+
+        Memory that is bound to outputs is written when the whole run has succeeded, or by the step that makes
+        the output: after an error its contents are undefined.
+
+        Raises ``InputError`` for a binding of another session, inputs that are not bound, no output that
+        is, or memory of another shape than the result; else what ``run`` raises.
+        """
+        _core().require_no_kernel_runs("InferenceSession.run_with_iobinding")
+        start = time.perf_counter()
+        if not isinstance(iobinding, IOBinding):
+            given = f"a {type(iobinding).__name__}"
+            raise InputError("run_with_iobinding", given, "what io_binding() of this session returned")
+        feed, shapes, targets = iobinding._begin(self)
+        iobinding._finish(targets, *self._results(feed, shapes, start, targets))
+
+    def _results(
+        self,
+        feed: dict[str, Any],
+        shapes: dict[str, tuple[int, ...]],
+        start: float,
+        targets: Targets = _NO_TARGETS,
+    ) -> tuple[Executable, list[Any]]:
+        """One run: the executable, and all outputs. Device steps write into ``targets`` where they can."""
         if self._check is not None:
             self._check.before_run(self.model, feed)
         with self._lock.guard:
             self._take_turn()
             key, executable, work = self._executables.executable(shapes, feed, self._options.kernel_seconds)
+            direct = targets.direct(executable)
             runners = self._runners.all(key, executable)
             values: dict[str, Any] = {**feed, **executable.constants}
             self._prints.clear()
             reports = []
             for runner in runners:
-                reports.append(self._step(runner, values))
+                reports.append(self._step(runner, values, direct))
             self._last_run = _Ended(reports, work, time.perf_counter() - start)
             self._running = False  # else the next run looks closer
-            return [values[source] for source in executable.sources]
+            return executable, [values[source] for source in executable.sources]
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
         """What check mode says of the nodes that custom kernels compute, for these inputs.
@@ -339,12 +372,14 @@ class InferenceSession:
             frame = frame.f_back
         self._running = True
 
-    def _step(self, runner: Runner, values: dict[str, Any]) -> Callable[[], RunReport]:
+    def _step(
+        self, runner: Runner, values: dict[str, Any], direct: Mapping[str, Array]
+    ) -> Callable[[], RunReport]:
         """Runs a step, whose results join ``values``. Returns what makes its report."""
         if not runner.on_device:
             return self._region(runner, values)
         try:
-            values.update(runner.run(values))
+            values.update(runner.run(values, direct))
         finally:  # what was printed before a failure tells why
             if runner.prints:
                 self._prints.add(runner.prints)
