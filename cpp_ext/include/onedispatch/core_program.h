@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "onedispatch/device_description.h"
+#include "onedispatch/kernel_call.h"
 #include "onedispatch/kernel_codes.h"
-#include "onedispatch/kernel_params.h"
 #include "onedispatch/print_log.h"
 #include "onedispatch/register_map.h"
 #include "onedispatch/txn_format.h"
@@ -32,11 +32,6 @@ struct CoreView {
   uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a custom kernel
   PrintLog* prints = nullptr;  // of this core; null: prints are dropped
   std::shared_ptr<OperationCache> operation_cache = nullptr;  // of the array, for one thread at a time; null: the program has its own
-};
-
-struct MemoryRange {
-  uint32_t offset = 0;
-  uint32_t bytes = 0;
 };
 
 // A few ranges, in place: there are some with every call.
@@ -68,36 +63,6 @@ class RangesView {
  private:
   const MemoryRange* begin_ = nullptr;
   const MemoryRange* end_ = nullptr;
-};
-
-// Where a call finds its chunks (in0, in1, out) and its scratch; null where it has none.
-struct CallMemory {
-  std::array<uint8_t*, params::kPorts> chunks{};
-  uint8_t* scratch = nullptr;
-};
-
-// A call as a value: the operation, the tile and step of it, and the ranges of the core's memory that it uses,
-// of 0 bytes where it has none.
-struct KernelCall;
-
-// What the calls of an operation share, apart from any core.
-class CallableOperation {
- public:
-  virtual ~CallableOperation() = default;
-  // Makes the call on other memory than the core's, on any thread. Throws ProgramError.
-  virtual void run(const KernelCall& call, const CallMemory& memory) const = 0;
-};
-
-struct KernelCall {
-  std::shared_ptr<const CallableOperation> operation;
-  std::array<uint32_t, OD_MAX_DIMS> origin{};  // of the tile
-  uint32_t step = 0;                           // of its reduction
-  bool last = true;                            // of its steps
-  std::array<MemoryRange, params::kPorts> chunks{};
-  MemoryRange scratch;
-  bool writes_out = true;          // else the out chunk is written by a later step
-  bool continues_out = false;      // the out chunk holds what the step before left there
-  bool continues_scratch = false;  // and scratch does
 };
 
 // A kernel call, on local memory only. The program keeps it, and all that it needs, until it is resumed.

@@ -106,6 +106,7 @@ class Plan {
   void check(const od_call& call) const;
   void run(const od_call& call) const;
   Origin origin() const { return origin_; }
+  const KernelPtr& kernel() const { return kernel_; }
 
  private:
   template <typename Function>

@@ -110,7 +110,8 @@ Gemm::Gemm(const Setup& setup)
       shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
   check_finish(setup);
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
-  if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
+  const bool in_core = a_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
+  if (in_core && std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
     reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
   }
 }

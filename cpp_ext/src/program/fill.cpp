@@ -48,7 +48,7 @@ void Fill::operator()(const od_call& call) const {
   const od_axis& axis = lies_.axes[lies_.n_axes - 1];
   const int64_t member = axis.along == OD_ALONG_NOTHING ? 0 : call.origin[axis.along];
   const auto row = static_cast<size_t>(axis.chunk);
-  const int64_t inside = std::max<int64_t>(axis.extent - axis.padding - chunk_origin(axis, member), 0);
+  const int64_t inside = std::max<int64_t>(axis.extent - axis.padding - chunk_begin(axis, member), 0);
   const size_t kept = std::min(row, static_cast<size_t>(inside));
   for (size_t at = 0; at < elements; at += row) std::memset(chunk + (at + kept) * bytes_, 0, (row - kept) * bytes_);
 }

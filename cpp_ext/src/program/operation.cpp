@@ -370,13 +370,6 @@ bool is_filled(const od_setup& setup, uint32_t operand) {
   return !std::isnan(one.fill) || std::any_of(one.axes, one.axes + one.n_axes, [](const od_axis& axis) { return axis.padding != 0; });
 }
 
-int64_t chunk_origin(const od_axis& axis, int64_t origin) {
-  int64_t wanted = axis.a * origin / axis.den + axis.b;
-  const int64_t rest = wanted % axis.align;
-  wanted -= rest < 0 ? rest + axis.align : rest;
-  return std::min(std::max<int64_t>(wanted, 0), axis.extent - axis.chunk);
-}
-
 void count_members(const od_setup& setup, od_call& call) {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     const bool whole = setup.whole[d] != 0;

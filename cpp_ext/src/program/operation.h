@@ -40,8 +40,6 @@ void bind_operands(const Operation& operation, const std::array<uint8_t*, kPorts
 // Whether the operand's chunk is filled before a call: that of a member kernel's output which has a fill, or rows
 // that are padded to whole words.
 bool is_filled(const od_setup& setup, uint32_t operand);
-// The first coordinate that the chunk of the tile at `origin` holds along an axis.
-int64_t chunk_origin(const od_axis& axis, int64_t origin);
 // The members of a call of a member kernel whose tile begins at its origin.
 void count_members(const od_setup& setup, od_call& call);
 // The box of members that the call computes: "members [0, 8] to [3, 15]".

@@ -27,6 +27,9 @@ struct Port {
 // A decoded parameter block, the same for every core.
 struct ReadOperation final : CallableOperation {
   void run(const KernelCall& call, const CallMemory& memory) const override;
+  std::unique_ptr<const OperationShape> shape() const override;
+  std::shared_ptr<const CallableOperation> joined(const OperationShape& shape) const override;
+  uint32_t scratch_bytes() const override { return operation.setup.scratch_bytes; }
   // The call as its kernel takes it.
   od_call bound(const KernelCall& call, const CallMemory& memory) const;
 

@@ -115,6 +115,11 @@ void Playback::make(const Recording::Part& part, Workspace& space) const {
     const Recording::Call& made = recording_.calls[part.first_call + i];
     call.origin = made.origin;
     call.step = made.step;
+    for (uint32_t base = 0; base < part.bases; ++base) {
+      const Recording::Base& lies = recording_.bases[part.first_base + base];
+      memory.operands[lies.operand] = arguments_[lies.argument] + lies.byte;
+    }
+    memory.operands[part.out_operand] = out;
     for (uint32_t port = 0; port < params::kOutPort; ++port)
       memory.chunks[port] = made.views[port] == kNoView ? nullptr : const_cast<uint8_t*>(chunk(made.views[port], port, space));
     part.operation->run(call, memory);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "sim/control/controller.h"
+#include "sim/record/builder.h"
 #include "sim/record/playback.h"
 #include "sim/record/recorder.h"
 
@@ -11,15 +12,11 @@ namespace onedispatch::sim {
 
 namespace {
 
-uint8_t* bytes_at(const DdrRegion& region, uint32_t first) {
-  return region.data + (region.address - region.origin) + size_t{4} * first;
-}
-
 // What the run writes of device memory, one range after the other.
 std::vector<uint8_t> copy_of(const std::vector<WordRange>& ranges, const DdrRegions& regions) {
   std::vector<uint8_t> copy;
   for (const WordRange& range : ranges) {
-    const uint8_t* const from = bytes_at(*regions[range.argument], range.first);
+    const uint8_t* const from = words_at(*regions[range.argument], range.first);
     copy.insert(copy.end(), from, from + size_t{4} * range.words);
   }
   return copy;
@@ -28,7 +25,7 @@ std::vector<uint8_t> copy_of(const std::vector<WordRange>& ranges, const DdrRegi
 void put_back(const std::vector<uint8_t>& copy, const std::vector<WordRange>& ranges, const DdrRegions& regions) {
   const uint8_t* from = copy.data();
   for (const WordRange& range : ranges) {
-    std::memcpy(bytes_at(*regions[range.argument], range.first), from, size_t{4} * range.words);
+    std::memcpy(words_at(*regions[range.argument], range.first), from, size_t{4} * range.words);
     from += size_t{4} * range.words;
   }
 }
@@ -96,7 +93,7 @@ std::shared_ptr<const Recording> Simulator::holding(const uint8_t* bytes, size_t
 RunReport Simulator::replayed(const Recording& recording, const DdrRegions& arguments) {
   for (const WordRange& range : recording.written) {
     const DdrRegion& region = *arguments[range.argument];
-    region.valid->mark((region.address - region.origin) / 4 + range.first, range.words);
+    region.valid->mark(word_of(region, range.first), range.words);
   }
   array_.now += recording.took;
   prints_.clear();
@@ -121,7 +118,8 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
   }
   array_.observer = nullptr;
   try {
-    auto recording = std::make_shared<Recording>(recorder.take(), arguments);
+    if (!recorder.refusal().empty()) throw recorder.refusal();
+    std::shared_ptr<Recording> recording = RecordingBuilder(recorder.take(), arguments).make();
     recording->guard.instructions.assign(bytes, bytes + size);
     recording->report = report;
     recording->took = array_.now - start;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation whose calls compute many tiles at once, from operands that lie wherever they lie.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "onedispatch/kernel_tables.h"
+#include "operation_cache.h"
+
+namespace onedispatch {
+
+namespace {
+
+// Kernels each of whose results is one sum that takes its members in order, whatever the steps.
+constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
+
+bool sums_in_order(const od_kernel_spec& spec) {
+  return std::any_of(std::begin(kSumsInOrder), std::end(kSumsInOrder), [&spec](const char* name) {
+    const size_t length = std::strlen(name);
+    return std::strncmp(spec.name, name, length) == 0 && (spec.name[length] == '@' || spec.name[length] == 0);
+  });
+}
+
+class JoinedOperation final : public CallableOperation {
+ public:
+  JoinedOperation(const ReadOperation& of, const OperationShape& shape) : words_(of.words), setup_(of.operation.setup) {
+    setup_.words = words_.data();
+    double larger = 1;
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+      larger *= static_cast<double>(shape.dims[d].tile) / setup_.dims[d].tile;
+      setup_.dims[d] = shape.dims[d];
+    }
+    setup_.k_tile = std::max(setup_.k_extent, 1u);
+    setup_.inner_steps = 1;
+    setup_.scratch_bytes = static_cast<uint32_t>(static_cast<double>(setup_.scratch_bytes) * larger + 63) / 64 * 64;
+    for (const OperandShape& operand : shape.operands) {
+      od_operand& own = setup_.operands[operand.index];
+      own.bytes = UINT32_MAX;
+      std::copy_n(operand.axes.begin(), operand.n_axes, own.axes);
+    }
+    plan_ = std::make_unique<const Plan>(of.plan->kernel(), setup_);
+  }
+
+  void run(const KernelCall& call, const CallMemory& memory) const override {
+    od_call given{};
+    std::copy(call.origin.begin(), call.origin.end(), given.origin);
+    given.k_count = setup_.k_extent;
+    given.k_last = 1;
+    std::copy(memory.operands.begin(), memory.operands.end(), given.operand);
+    given.scratch = memory.scratch;
+    try {
+      plan_->check(given);
+      plan_->run(given);
+    } catch (const KernelError& error) {
+      reject(error.what, error.status, error.cause);
+    }
+  }
+  std::unique_ptr<const OperationShape> shape() const override { return nullptr; }
+  std::shared_ptr<const CallableOperation> joined(const OperationShape&) const override { return nullptr; }
+  uint32_t scratch_bytes() const override { return setup_.scratch_bytes; }
+
+ private:
+  std::array<uint32_t, params::kMaxWords> words_;
+  od_setup setup_;
+  std::unique_ptr<const Plan> plan_;
+};
+
+uint32_t along_of(const od_setup& setup, uint32_t dim) {
+  if (dim == OD_ALONG_REDUCTION) return OperandShape::kReduction;
+  if (dim == OD_ALONG_NOTHING) return OperandShape::kNothing;
+  return setup.spec->n_dims == 0 ? dim : setup.roles[dim];
+}
+
+}  // namespace
+
+std::unique_ptr<const OperationShape> ReadOperation::shape() const {
+  const od_setup& setup = operation.setup;
+  const od_kernel_spec& spec = *setup.spec;
+  if (spec.members != 0 || plan->origin() != Origin::kOwn || (setup.inner_steps > 1 && !sums_in_order(spec))) return nullptr;
+  auto shape = std::make_unique<OperationShape>();
+  std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
+  shape->tiled.fill(spec.n_dims == 0);
+  for (uint32_t i = 0; i < spec.n_dims; ++i) shape->tiled[setup.roles[i]] = true;
+  shape->k_extent = setup.k_extent;
+  shape->k_tile = setup.k_tile;
+  shape->steps = setup.inner_steps;
+  uint32_t outputs = 0;
+  for (uint32_t i = 0; i < spec.n_operands; ++i) {
+    const od_operand& operand = setup.operands[i];
+    if (operand.present == 0) continue;
+    OperandShape one;
+    one.index = i;
+    one.output = spec.operands[i].role == OD_ROLE_OUTPUT;
+    outputs += one.output ? 1 : 0;
+    one.port = operation.references[i].port;
+    one.offset = operation.references[i].offset;
+    one.element = od_dtypes[operand.dtype].bytes;
+    one.n_axes = spec.operands[i].n_axes;
+    for (uint32_t axis = 0; axis < one.n_axes; ++axis) {
+      one.axes[axis] = operand.axes[axis];
+      one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
+    }
+    // Sums of several steps that wait as narrow results are rounded at each.
+    if (one.output && setup.inner_steps > 1 && one.element < 4 && spec.keeps_scratch == 0) return nullptr;
+    if (one.element < 4) return nullptr;
+    shape->operands.push_back(one);
+  }
+  return outputs == 1 ? std::move(shape) : nullptr;
+}
+
+std::shared_ptr<const CallableOperation> ReadOperation::joined(const OperationShape& shape) const {
+  try {
+    return std::make_shared<const JoinedOperation>(*this, shape);
+  } catch (const KernelError&) {
+    return nullptr;
+  }
+}
+
+}  // namespace onedispatch

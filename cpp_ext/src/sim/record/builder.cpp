@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/record/builder.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace onedispatch::sim {
+
+RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
+    : flow_(std::move(flow)), regions_(regions), order_(flow_, regions), occurrences_(flow_.occurrences), kept_(flow_.units.size(), 0) {}
+
+std::shared_ptr<Recording> RecordingBuilder::make() {
+  if (overlap(regions_)) throw std::string("two of its arguments overlap");
+  add_units();
+  add_calls();
+  add_views();
+  read_all();
+  add_stores();
+  order();
+  keep();
+  join();
+  cut();
+  store_all();
+  sort();
+  made_->literals = std::move(flow_.literals);
+  return std::move(made_);
+}
+
+void RecordingBuilder::add_units() {
+  for (const Unit& unit : flow_.units) {
+    Recording::Part part;
+    part.operation = unit.operation.get();
+    part.occurrence = unit.occurrence;
+    part.calls = unit.calls;
+    part.out_bytes = unit.out_bytes;
+    part.scratch_bytes = unit.scratch_bytes;
+    made_->parts.push_back(part);
+    made_->operations.push_back(unit.operation);
+    occurrence_.push_back(unit.occurrence);
+  }
+  auto& all = made_->operations;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+}
+
+// By their units, in order.
+void RecordingBuilder::add_calls() {
+  uint32_t next = 0;
+  std::vector<uint32_t> at;
+  for (Recording::Part& part : made_->parts) {
+    at.push_back(part.first_call = next);
+    next += part.calls;
+  }
+  made_->calls.resize(next);
+  for (const FlowCall& call : flow_.calls) made_->calls[at[call.unit]++] = {call.origin, call.step, call.views};
+}
+
+// Device memory is named by its argument, an out chunk by its unit.
+void RecordingBuilder::add_run(Space space, uint32_t first, uint32_t local, uint32_t words) {
+  if (space.kind() == Space::kOut) kept_[space.id()] = 1;
+  if (space.kind() == Space::kDdr) space = Space(Space::kDdr, flow_.accesses[space.id()].argument);
+  (space.kind() == Space::kPadding ? padding_ : data_).add(space, first, local, words);
+}
+
+uint32_t RecordingBuilder::add_view(uint32_t words) {
+  std::vector<Block>& blocks = made_->blocks;
+  Recording::View view;
+  view.words = words;
+  view.first_block = static_cast<uint32_t>(blocks.size());
+  for (BlockBuilder* builder : {&padding_, &data_}) {
+    const std::vector<Block>& made = builder->take();
+    blocks.insert(blocks.end(), made.begin(), made.end());
+  }
+  view.blocks = static_cast<uint32_t>(blocks.size()) - view.first_block;
+  const Block& last = blocks.back();
+  if (view.blocks == 1 && last.run == words && last.space.kind() != Space::kPadding) {
+    view.direct = true;
+    view.space = last.space;
+    view.first = last.first;
+    view.blocks = 0;
+    blocks.pop_back();
+  } else {
+    made_->most_words = std::max(made_->most_words, words);
+  }
+  made_->views.push_back(view);
+  return static_cast<uint32_t>(made_->views.size() - 1);
+}
+
+void RecordingBuilder::add_views() {
+  for (const Slice& slice : flow_.views) {
+    uint32_t local = 0;
+    flow_.segments.for_runs(slice, [&](Space space, uint32_t first, uint32_t words) {
+      add_run(space, first, local, words);
+      local += words;
+    });
+    add_view(slice.words);
+  }
+}
+
+void RecordingBuilder::read_all() {
+  std::unordered_set<uint64_t> seen;
+  for (const FlowCall& call : flow_.calls) {
+    const uint32_t occurrence = occurrence_[call.unit];
+    for (const uint32_t view : call.views)
+      if (view != kNoView && seen.insert(uint64_t{view} << 32 | occurrence).second) order_.reads(occurrence, flow_.views[view]);
+  }
+}
+
+void RecordingBuilder::add_stores() {
+  for (uint32_t index = 0; index < flow_.accesses.size(); ++index)
+    if (flow_.accesses[index].write) add_store(index);
+  std::stable_sort(stored_.begin(), stored_.end(), [](const Stored& a, const Stored& b) { return a.part < b.part; });
+}
+
+// What a unit computed goes from its out chunk; all else is a part of its own, which no kernel sees.
+void RecordingBuilder::add_store(uint32_t index) {
+  struct Run {
+    Space space;
+    uint32_t first, words;
+  };
+  const DdrAccess& access = flow_.accesses[index];
+  std::vector<Run> sources;
+  flow_.segments.for_runs(access.source, [&](Space space, uint32_t first, uint32_t words) { sources.push_back({space, first, words}); });
+  const auto move = static_cast<uint32_t>(made_->parts.size());
+  uint32_t moved = 0;
+  const auto store = [&](const Run& from, uint32_t to, uint32_t words) {
+    if (from.space.kind() == Space::kScratch) throw std::string("a kernel's scratch is written to device memory");
+    if (from.space.kind() == Space::kOut) {
+      stored_.push_back({from.space.id(), access.argument, to, from.first, words});
+      return order_.writes(index, from.space.id(), to, words);
+    }
+    add_run(from.space, from.first, moved, words);
+    stored_.push_back({move, access.argument, to, moved, words});
+    order_.writes(index, move, to, words);
+    if (from.space.kind() == Space::kDdr) order_.reads_access(occurrences_, from.space.id());
+    moved += words;
+  };
+  auto from = sources.begin();
+  const Slice whole{access.segment, 0, flow_.segments.words(access.segment)};
+  flow_.segments.for_runs(whole, [&](Space, uint32_t to, uint32_t words) {
+    while (words > 0) {
+      const uint32_t here = std::min(words, from->words);
+      store(*from, to, here);
+      from->first += from->space.kind() == Space::kPadding ? 0 : here;
+      from->words -= here;
+      if (from->words == 0) ++from;
+      to += here;
+      words -= here;
+    }
+  });
+  if (moved == 0) return;
+  Recording::Part part;
+  part.view = add_view(moved);
+  part.occurrence = occurrences_;
+  made_->parts.push_back(part);
+  occurrence_.push_back(occurrences_++);
+}
+
+void RecordingBuilder::order() {
+  level_ = order_.levels(occurrence_, occurrences_);
+  Guard& guard = made_->guard;
+  guard.read = order_.read_from_outside();
+  guard.deciding = order_.deciding();
+  guard.expect(regions_);
+  made_->written = order_.written();
+}
+
+// Takes out the words that another part writes later: the last one counts, whoever comes last now.
+void RecordingBuilder::cut() {
+  std::unordered_map<uint32_t, std::vector<Order::Cut>> cuts;
+  for (const Order::Cut& one : order_.cuts()) cuts[one.part].push_back(one);
+  if (cuts.empty()) return;
+  std::vector<Stored> kept, left, next;
+  for (const Stored& whole : stored_) {
+    left.assign(1, whole);
+    const auto own = cuts.find(whole.part);
+    for (size_t i = 0; own != cuts.end() && i < own->second.size(); ++i) {
+      const Order::Cut& out = own->second[i];
+      const uint32_t out_end = out.first + out.words;
+      next.clear();
+      for (const Stored& piece : left) {
+        const uint32_t end = piece.first + piece.words;
+        if (out.argument != piece.argument || out_end <= piece.first || end <= out.first) {
+          next.push_back(piece);
+          continue;
+        }
+        if (piece.first < out.first) next.push_back({piece.part, piece.argument, piece.first, piece.local, out.first - piece.first});
+        if (out_end < end) next.push_back({piece.part, piece.argument, out_end, piece.local + (out_end - piece.first), end - out_end});
+      }
+      left.swap(next);
+    }
+    kept.insert(kept.end(), left.begin(), left.end());
+  }
+  stored_.swap(kept);
+}
+
+// Out chunks that others read on the chip get places of their own.
+void RecordingBuilder::keep() {
+  std::vector<uint32_t> place(kept_.size(), 0);
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    if (kept_[i] == 0) continue;
+    Recording::Part& part = made_->parts[i];
+    part.direct = true;
+    part.space = Space(Space::kOut, 0);
+    part.first = place[i] = made_->kept_words;
+    made_->kept_words += (part.out_bytes + 3) / 4;
+  }
+  const auto settle = [&](Space& space, uint32_t& first) {
+    if (space.kind() != Space::kOut) return;
+    first += place[space.id()];
+    space = Space(Space::kOut, 0);
+  };
+  for (Block& block : made_->blocks) settle(block.space, block.first);
+  for (Recording::View& view : made_->views)
+    if (view.direct) settle(view.space, view.first);
+}
+
+// Joined parts stand behind the others; those whose place they take have no calls any more.
+void RecordingBuilder::join() {
+  std::map<uint32_t, std::vector<uint32_t>> occurrences;
+  for (uint32_t i = 0; i < flow_.units.size(); ++i) occurrences[occurrence_[i]].push_back(i);
+  std::vector<Stored> stored;
+  std::vector<uint8_t> replaced(made_->parts.size(), 0);
+  for (const auto& [occurrence, parts] : occurrences) {
+    Join join(*made_, parts, stored_, regions_);
+    std::vector<JoinedPart> joined = join.make();
+    if (joined.empty()) continue;
+    for (const uint32_t part : parts) replaced[part] = 1;
+    for (JoinedPart& one : joined) {
+      Recording::Part part;
+      part.operation = one.operation.get();
+      part.occurrence = occurrence;
+      part.first_call = static_cast<uint32_t>(made_->calls.size());
+      part.calls = 1;
+      part.first_base = static_cast<uint32_t>(made_->bases.size());
+      part.bases = static_cast<uint32_t>(one.bases.size());
+      part.out_operand = one.out_operand;
+      part.out_bytes = one.out_bytes;
+      part.scratch_bytes = one.operation->scratch_bytes();
+      made_->bases.insert(made_->bases.end(), one.bases.begin(), one.bases.end());
+      Recording::Call call;
+      call.origin = one.origin;
+      made_->calls.push_back(call);
+      const auto index = static_cast<uint32_t>(made_->parts.size());
+      for (Stored& store : one.stored) {
+        store.part = index;
+        stored.push_back(store);
+      }
+      occurrence_.push_back(occurrence);
+      replaced.push_back(0);
+      made_->operations.push_back(std::move(one.operation));
+      made_->parts.push_back(part);
+    }
+  }
+  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), [&](const Stored& one) { return replaced[one.part] != 0; }), stored_.end());
+  stored_.insert(stored_.end(), stored.begin(), stored.end());
+  for (size_t i = 0; i < replaced.size(); ++i) made_->parts[i].replaced = replaced[i] != 0;
+  auto& all = made_->operations;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+}
+
+void RecordingBuilder::store_all() {
+  for (auto first = stored_.begin(); first != stored_.end();) {
+    const auto end = std::find_if(first, stored_.end(), [&](const Stored& one) { return one.part != first->part; });
+    for (auto at = first; at != end; ++at) data_.add(Space(Space::kDdr, at->argument), at->first, at->local, at->words);
+    const std::vector<Block>& made = data_.take();
+    Recording::Part& part = made_->parts[first->part];
+    const Block& only = made.front();
+    const bool whole = made.size() == 1 && only.local == 0 && only.words() == only.run && 4 * only.run == part.out_bytes;
+    if (part.operation != nullptr && !part.direct && whole) {
+      part.direct = true;
+      part.space = only.space;
+      part.first = only.first;
+    } else {
+      if (part.operation != nullptr && part.out_bytes % 4 != 0) throw std::string("an output chunk ends inside a word");
+      part.first_block = static_cast<uint32_t>(made_->blocks.size());
+      part.blocks = static_cast<uint32_t>(made.size());
+      made_->blocks.insert(made_->blocks.end(), made.begin(), made.end());
+    }
+    first = end;
+  }
+}
+
+// By levels; those that share operands follow each other.
+void RecordingBuilder::sort() {
+  Recording& made = *made_;
+  std::vector<uint32_t> sorted;
+  for (uint32_t i = 0; i < made.parts.size(); ++i) {
+    const Recording::Part& part = made.parts[i];
+    if (part.replaced) continue;
+    sorted.push_back(i);
+    made.most_out_bytes = std::max(made.most_out_bytes, part.out_bytes);
+    made.most_scratch_bytes = std::max(made.most_scratch_bytes, part.scratch_bytes);
+  }
+  const auto key = [&](uint32_t i) {
+    const Recording::Part& part = made.parts[i];
+    std::array<uint32_t, 2> operands{part.view, kNoView};
+    if (part.calls != 0) operands = made.calls[part.first_call].views;
+    return std::make_tuple(level_[part.occurrence], part.occurrence, operands[1], operands[0], i);
+  };
+  std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  std::vector<Recording::Part> parts;
+  parts.reserve(sorted.size());
+  for (const uint32_t i : sorted) {
+    const uint32_t level = level_[made.parts[i].occurrence];
+    if (made.levels.size() <= level) made.levels.resize(level + 1, {static_cast<uint32_t>(parts.size()), 0});
+    ++made.levels[level].parts;
+    parts.push_back(made.parts[i]);
+  }
+  made.parts.swap(parts);
+}
+
+}  // namespace onedispatch::sim

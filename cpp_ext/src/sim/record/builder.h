@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a recording of what a run moved and computed.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "sim/record/dataflow.h"
+#include "sim/record/join.h"
+#include "sim/record/order.h"
+#include "sim/record/recording.h"
+
+namespace onedispatch::sim {
+
+class RecordingBuilder {
+ public:
+  RecordingBuilder(Dataflow flow, const DdrRegions& regions);
+
+  // Throws std::string with the reason where the run cannot be made again.
+  std::shared_ptr<Recording> make();
+
+ private:
+  void add_views();
+  void add_calls();
+  void add_stores();
+  void add_store(uint32_t access);
+  void add_units();
+  void add_run(Space space, uint32_t first, uint32_t local, uint32_t words);
+  uint32_t add_view(uint32_t words);
+  void read_all();
+  void order();
+  void cut();
+  void keep();
+  void join();
+  void store_all();
+  void sort();
+
+  Dataflow flow_;
+  const DdrRegions& regions_;
+  std::shared_ptr<Recording> made_ = std::make_shared<Recording>();
+  Order order_;
+  BlockBuilder data_, padding_;
+  std::vector<Stored> stored_;  // by parts
+  std::vector<uint32_t> occurrence_;  // of each part
+  uint32_t occurrences_;
+  std::vector<uint32_t> level_;    // of each occurrence
+  std::vector<uint8_t> kept_;      // by unit: others read its out chunk on the chip
+};
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/record/join.h"
+
+#include <algorithm>
+#include <set>
+
+namespace onedispatch::sim {
+
+namespace {
+
+constexpr int64_t kTileElements = 8192;  // of a joined tile's result: tens of microseconds of work
+constexpr uint32_t kMostColumns = 512;   // along the innermost dimension, where that is no row of an image
+constexpr size_t kMostWords = 1u << 22;  // of chunks that are spread out at a time
+
+int64_t begin_of(const OperandShape& operand, uint32_t axis, const std::array<uint32_t, OD_MAX_DIMS>& origin, int64_t k) {
+  const uint32_t along = operand.along[axis];
+  const int64_t at = along == OperandShape::kReduction ? k : along == OperandShape::kNothing ? 0 : origin[along];
+  return chunk_begin(operand.axes[axis], at);
+}
+
+// Axes of more than one element that lie apart.
+bool spans(const od_axis& axis) { return axis.chunk > 1 && axis.stride != 0; }
+
+}  // namespace
+
+Join::Join(const Recording& recording, const std::vector<uint32_t>& parts, const std::vector<Stored>& stored, const DdrRegions& regions)
+    : recording_(recording), parts_(parts), stored_(stored), regions_(regions), operation_(*recording.parts[parts[0]].operation), shape_(operation_.shape()) {}
+
+const Join::Words& Join::words_of_view(uint32_t index) {
+  const auto found = views_.find(index);
+  if (found != views_.end()) return found->second;
+  if (views_.size() > 64) views_.clear();
+  const Recording::View& view = recording_.views[index];
+  Words words(view.words, kNowhere);
+  const auto put = [&](Space space, int64_t first, int64_t local, uint32_t run) {
+    if (space.kind() != Space::kDdr) return;
+    for (uint32_t i = 0; i < run; ++i) words[static_cast<size_t>(local + i)] = uint64_t{space.id()} << 32 | static_cast<uint32_t>(first + i);
+  };
+  if (view.direct) put(view.space, view.first, 0, view.words);
+  for (uint32_t b = 0; b < view.blocks; ++b) {
+    const Block& block = recording_.blocks[view.first_block + b];
+    const auto& s = block.steps;
+    for (int64_t k = 0; k < s[2].count; ++k)
+      for (int64_t j = 0; j < s[1].count; ++j)
+        for (int64_t i = 0; i < s[0].count; ++i)
+          put(block.space, block.first + s[2].step * k + s[1].step * j + s[0].step * i, block.local + s[2].local * k + s[1].local * j + s[0].local * i, block.run);
+  }
+  return views_.emplace(index, std::move(words)).first->second;
+}
+
+const Join::Words& Join::words_of_out(uint32_t part) {
+  const auto found = outs_.find(part);
+  if (found != outs_.end()) return found->second;
+  if (outs_.size() > 64) outs_.clear();
+  Words words((recording_.parts[part].out_bytes + 3) / 4, kNowhere);
+  auto at = std::lower_bound(stored_.begin(), stored_.end(), part, [](const Stored& one, uint32_t number) { return one.part < number; });
+  for (; at != stored_.end() && at->part == part; ++at)
+    for (uint32_t i = 0; i < at->words; ++i) words[at->local + i] = uint64_t{at->argument} << 32 | (at->first + i);
+  return outs_.emplace(part, std::move(words)).first->second;
+}
+
+Join::Chunk Join::chunk_of(const OperandShape& operand, uint32_t part, uint32_t call) {
+  const Recording::Part& own = recording_.parts[part];
+  const Recording::Call& made = recording_.calls[own.first_call + call];
+  Chunk chunk{};
+  chunk.words = operand.output ? &words_of_out(part) : &words_of_view(made.views[operand.port]);
+  const int64_t k = int64_t{made.step} * shape_->k_tile;
+  for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
+    const uint32_t along = operand.along[axis];
+    const bool fixed = along < OD_MAX_DIMS && !joined_[along];  // tiles of other places have layouts of their own
+    chunk.begin[axis] = fixed ? 0 : begin_of(operand, axis, made.origin, k);
+  }
+  return chunk;
+}
+
+// The byte of device memory that a byte of the chunk is, with its argument.
+uint64_t Join::byte_at(const Words& words, int64_t byte) {
+  const auto word = static_cast<size_t>(byte / 4);
+  if (word >= words.size() || words[word] == kNowhere) return kNowhere;
+  return (words[word] >> 32) << 40 | ((words[word] & 0xFFFFFFFFu) * 4 + static_cast<uint64_t>(byte % 4));
+}
+
+// Base and strides, as far as one chunk shows them.
+bool Join::measure(const OperandShape& operand, const Chunk& chunk, Layout& layout) {
+  const uint64_t first = byte_at(*chunk.words, operand.offset);
+  if (first == kNowhere) return false;
+  layout.argument = static_cast<uint32_t>(first >> 40);
+  const auto at = [](uint64_t place) { return static_cast<int64_t>(place & ((1ull << 40) - 1)); };
+  layout.base = at(first);
+  for (uint32_t i = 0; i < operand.n_axes; ++i) {
+    const od_axis& axis = operand.axes[i];
+    layout.known[i] = axis.stride == 0;
+    if (!spans(axis)) continue;
+    const uint64_t next = byte_at(*chunk.words, operand.offset + axis.stride * operand.element);
+    if (next == kNowhere || next >> 40 != first >> 40) return false;
+    layout.strides[i] = at(next) - at(first);
+    layout.known[i] = true;
+    layout.base -= layout.strides[i] * chunk.begin[i];
+  }
+  return true;
+}
+
+// The strides along axes of which each chunk has one element, from how chunks lie to each other.
+bool Join::derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) const {
+  const Chunk& first = chunks[0];
+  const auto place = [&](const Chunk& chunk) { return static_cast<int64_t>(byte_at(*chunk.words, operand.offset)); };
+  for (bool more = true; more;) {
+    more = false;
+    for (const Chunk& chunk : chunks) {
+      uint32_t unknown = OD_MAX_AXES, count = 0;
+      int64_t distance = place(chunk) - place(first);
+      for (uint32_t i = 0; i < operand.n_axes; ++i) {
+        const int64_t further = chunk.begin[i] - first.begin[i];
+        if (layout.known[i]) {
+          distance -= layout.strides[i] * further;
+        } else if (further != 0) {
+          unknown = i;
+          ++count;
+        }
+      }
+      if (count != 1) continue;
+      const int64_t further = chunk.begin[unknown] - first.begin[unknown];
+      if (distance % further != 0) return false;
+      layout.strides[unknown] = distance / further;
+      layout.known[unknown] = more = true;
+      layout.base -= layout.strides[unknown] * first.begin[unknown];
+    }
+  }
+  return true;
+}
+
+// Whether every element of the chunk lies where the layout says.
+bool Join::proves(const OperandShape& operand, const Chunk& chunk, const Layout& layout) const {
+  const Words& words = *chunk.words;
+  std::array<int64_t, OD_MAX_AXES> count{}, at{};
+  uint32_t run = OD_MAX_AXES;
+  int64_t expected = layout.base;
+  for (uint32_t i = 0; i < operand.n_axes; ++i) {
+    const od_axis& axis = operand.axes[i];
+    if (axis.chunk == 0) return false;
+    expected += layout.strides[i] * chunk.begin[i];
+    count[i] = spans(axis) ? axis.chunk : 1;
+    if (spans(axis) && axis.stride == 1 && layout.strides[i] == operand.element) run = i;
+  }
+  const int64_t length = run == OD_MAX_AXES ? operand.element : count[run] * operand.element;
+  if (run != OD_MAX_AXES) count[run] = 1;
+  const uint64_t argument = uint64_t{layout.argument} << 40;
+  int64_t local = operand.offset;
+  for (;;) {
+    if (expected < 0 || byte_at(words, local) != (argument | static_cast<uint64_t>(expected))) return false;
+    const auto word = static_cast<size_t>(local / 4), last = static_cast<size_t>((local + length - 1) / 4);
+    if (last >= words.size()) return false;
+    for (size_t i = word + 1; i <= last; ++i)
+      if (words[i] != words[word] + (i - word)) return false;
+    uint32_t axis = operand.n_axes;
+    while (axis-- > 0) {
+      local += operand.axes[axis].stride * operand.element;
+      expected += layout.strides[axis];
+      if (++at[axis] < count[axis]) break;
+      local -= operand.axes[axis].stride * operand.element * count[axis];
+      expected -= layout.strides[axis] * count[axis];
+      at[axis] = 0;
+    }
+    if (axis == ~0u) return true;
+  }
+}
+
+bool Join::lay_out(const OperandShape& operand, Group& group, Layout& layout) {
+  struct Place {
+    uint32_t part, call;
+  };
+  std::vector<Place> places;
+  std::set<std::pair<uint32_t, std::array<int64_t, OD_MAX_AXES>>> seen;  // views at coordinates
+  for (const uint32_t part : group.parts) {
+    const Recording::Part& own = recording_.parts[part];
+    for (uint32_t call = 0; call < (operand.output ? 1 : own.calls); ++call) {
+      const Recording::Call& made = recording_.calls[own.first_call + call];
+      if (!operand.output) {
+        if (made.views[operand.port] == kNoView) return false;
+        std::array<int64_t, OD_MAX_AXES> begin{};
+        for (uint32_t i = 0; i < operand.n_axes; ++i) begin[i] = begin_of(operand, i, made.origin, int64_t{made.step} * shape_->k_tile);
+        if (!seen.insert({made.views[operand.port], begin}).second) continue;
+      }
+      places.push_back({part, call});
+    }
+  }
+  if (!measure(operand, chunk_of(operand, places[0].part, places[0].call), layout)) return false;
+  bool all_known = true;
+  for (uint32_t i = 0; i < operand.n_axes; ++i) all_known = all_known && layout.known[i];
+  if (!all_known) {
+    // A word of each is enough.
+    std::vector<Words> words(places.size());
+    std::vector<Chunk> chunks;
+    for (size_t i = 0; i < places.size(); ++i) {
+      Chunk chunk = chunk_of(operand, places[i].part, places[i].call);
+      words[i].assign(chunk.words->begin(), chunk.words->begin() + std::min<ptrdiff_t>(operand.offset / 4 + 1, static_cast<ptrdiff_t>(chunk.words->size())));
+      chunk.words = &words[i];
+      if (byte_at(*chunk.words, operand.offset) == kNowhere) return false;
+      chunks.push_back(chunk);
+    }
+    if (!derive(operand, chunks, layout)) return false;
+  }
+  return std::all_of(places.begin(), places.end(), [&](const Place& place) { return proves(operand, chunk_of(operand, place.part, place.call), layout); });
+}
+
+// Tiles of the group are all of a box, each of them once or more.
+bool Join::covers(Group& group) const {
+  std::array<std::set<uint32_t>, OD_MAX_DIMS> origins;
+  std::set<std::array<uint32_t, OD_MAX_DIMS>> tiles;
+  for (const uint32_t part : group.parts) {
+    const auto& origin = recording_.calls[recording_.parts[part].first_call].origin;
+    tiles.insert(origin);
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) origins[d].insert(origin[d]);
+  }
+  size_t all = 1;
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    all *= origins[d].size();
+    group.first[d] = group.end[d] = *origins[d].begin();
+    for (const uint32_t origin : origins[d]) {
+      if (origin > group.end[d]) return false;
+      group.end[d] = origin + shape_->dims[d].tile;
+    }
+  }
+  return all == tiles.size();
+}
+
+bool Join::split() {
+  std::map<std::array<uint32_t, OD_MAX_DIMS>, Group> groups;
+  for (const uint32_t part : parts_) {
+    auto key = recording_.calls[recording_.parts[part].first_call].origin;
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
+      if (joined_[d]) key[d] = 0;
+    groups[key].parts.push_back(part);
+  }
+  groups_.clear();
+  for (auto& [key, group] : groups) {
+    if (!covers(group)) return false;
+    groups_.push_back(std::move(group));
+  }
+  return true;
+}
+
+// False where an operand of the group lies otherwise: then its dimensions are no longer joined.
+bool Join::lay_out(Group& group) {
+  group.layouts.assign(shape_->operands.size(), {});
+  for (size_t i = 0; i < shape_->operands.size(); ++i) {
+    const OperandShape& operand = shape_->operands[i];
+    if (lay_out(operand, group, group.layouts[i])) continue;
+    for (uint32_t axis = 0; axis < operand.n_axes; ++axis)
+      if (operand.along[axis] < OD_MAX_DIMS && operand.axes[axis].stride != 0) joined_[operand.along[axis]] = false;
+    return false;
+  }
+  return true;
+}
+
+std::vector<JoinedPart> Join::make() {
+  if (shape_ == nullptr || parts_.size() < 2) return {};
+  for (const uint32_t part : parts_) {
+    const Recording::Part& own = recording_.parts[part];
+    if (own.calls != shape_->steps || own.direct) return {};
+  }
+  joined_ = shape_->tiled;
+  for (bool laid_out = false; !laid_out;) {
+    const std::array<bool, OD_MAX_DIMS> before = joined_;
+    if (std::none_of(joined_.begin(), joined_.end(), [](bool one) { return one; }) || !split()) return {};
+    laid_out = std::all_of(groups_.begin(), groups_.end(), [this](Group& group) { return lay_out(group); });
+    if (!laid_out && joined_ == before) return {};
+  }
+  std::vector<JoinedPart> made;
+  for (const Group& group : groups_)
+    if (!make(group, made)) return {};
+  return made;
+}
+
+// As large as threads can share: rows first, then what lies behind them.
+std::array<uint32_t, OD_MAX_DIMS> Join::tile_of(const Group& group) const {
+  std::array<uint32_t, OD_MAX_DIMS> tile{};
+  int64_t elements = 1;
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    tile[d] = shape_->dims[d].tile;
+    if (!joined_[d]) elements *= tile[d];
+  }
+  for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
+    if (!joined_[d]) continue;
+    const uint32_t whole = group.end[d] - group.first[d];
+    const auto room = static_cast<uint32_t>(std::max<int64_t>(1, kTileElements / elements));
+    // Parts of about the same size.
+    const uint32_t parts = (whole + room - 1) / room;
+    tile[d] = std::max(std::min(whole, tile[d]), (whole + parts - 1) / parts);
+    elements *= tile[d];
+  }
+  return tile;
+}
+
+bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
+  const auto tile = tile_of(group);
+  auto origin = group.first;
+  for (;;) {
+    std::array<uint32_t, OD_MAX_DIMS> here = tile;
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) here[d] = std::min(tile[d], group.end[d] - origin[d]);
+    JoinedPart part;
+    if (!make(group, origin, here, part)) return false;
+    made.push_back(std::move(part));
+    uint32_t d = OD_MAX_DIMS;
+    while (d-- > 0) {
+      if (!joined_[d]) continue;
+      origin[d] += tile[d];
+      if (origin[d] < group.end[d]) break;
+      origin[d] = group.first[d];
+    }
+    if (d == ~0u) return true;
+  }
+}
+
+bool Join::make(const Group& group, const std::array<uint32_t, OD_MAX_DIMS>& origin, const std::array<uint32_t, OD_MAX_DIMS>& tile, JoinedPart& part) {
+  OperationShape shape = *shape_;
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) shape.dims[d].tile = tile[d];
+  part.origin = origin;
+  int64_t row = 1;  // elements of the out chunk behind an axis
+  for (size_t i = 0; i < shape.operands.size(); ++i) {
+    OperandShape& operand = shape.operands[i];
+    const Layout& layout = group.layouts[i];
+    int64_t at = layout.base, first = 0, last = 0;
+    for (uint32_t k = operand.n_axes; k-- > 0;) {
+      od_axis& axis = operand.axes[k];
+      const uint32_t along = operand.along[k];
+      if (operand.output) {
+        axis.chunk = along < OD_MAX_DIMS ? tile[along] : axis.chunk;
+        axis.stride = row;
+        row *= axis.chunk;
+        continue;
+      }
+      if (axis.stride == 0) continue;
+      const bool reduction = along == OperandShape::kReduction;
+      if (reduction || (along < OD_MAX_DIMS && joined_[along])) {
+        const int64_t more = reduction ? int64_t{shape_->k_extent} - shape_->k_tile : int64_t{tile[along]} - shape_->dims[along].tile;
+        // Rounded up: fractions may begin anywhere.
+        axis.chunk = std::min(axis.extent, axis.chunk + (more > 0 ? (axis.a * more + axis.den - 1) / axis.den : axis.a * more / axis.den));
+      }
+      if (layout.strides[k] % operand.element != 0) return false;
+      axis.stride = layout.strides[k] / operand.element;
+      if (axis.stride == 0 && axis.chunk > 1) return false;
+      const bool fixed = along < OD_MAX_DIMS && !joined_[along];
+      at += fixed ? 0 : layout.strides[k] * begin_of(operand, k, origin, 0);
+      const int64_t reach = layout.strides[k] * (axis.chunk - 1);
+      (reach < 0 ? first : last) += reach;
+    }
+    if (operand.output) continue;
+    if (at + first < 0 || at + last + operand.element > static_cast<int64_t>(regions_[layout.argument]->bytes)) return false;
+    part.bases.push_back({operand.index, layout.argument, static_cast<uint64_t>(at)});
+  }
+  // Out rows to where they go.
+  for (size_t i = 0; i < shape.operands.size(); ++i) {
+    const OperandShape& operand = shape.operands[i];
+    if (!operand.output) continue;
+    const Layout& layout = group.layouts[i];
+    part.out_bytes = static_cast<uint32_t>(row * operand.element);
+    part.out_operand = operand.index;
+    std::array<int64_t, OD_MAX_AXES> index{};
+    int64_t base = layout.base;
+    for (uint32_t k = 0; k < operand.n_axes; ++k) {
+      const uint32_t along = operand.along[k];
+      const bool fixed = along < OD_MAX_DIMS && !joined_[along];
+      base += fixed ? 0 : layout.strides[k] * begin_of(operand, k, origin, 0);
+    }
+    uint32_t inner = operand.n_axes;
+    int64_t length = 1;  // elements that lie together
+    while (inner > 0 && (operand.axes[inner - 1].chunk == 1 || layout.strides[inner - 1] == length * operand.element)) length *= operand.axes[--inner].chunk;
+    if (length * operand.element % 4 != 0) return false;
+    for (int64_t local = 0; local < row; local += length) {
+      int64_t to = base;
+      for (uint32_t k = 0; k < inner; ++k) to += layout.strides[k] * index[k];
+      if (to % 4 != 0) return false;
+      part.stored.push_back({0, layout.argument, static_cast<uint32_t>(to / 4), static_cast<uint32_t>(local * operand.element / 4), static_cast<uint32_t>(length * operand.element / 4)});
+      for (uint32_t k = inner; k-- > 0;) {
+        if (++index[k] < operand.axes[k].chunk) break;
+        index[k] = 0;
+      }
+    }
+  }
+  part.operation = operation_of(shape, tile);
+  return part.operation != nullptr;
+}
+
+// Plans are the same for tiles of one size whose operands lie alike.
+std::shared_ptr<const CallableOperation> Join::operation_of(const OperationShape& shape, const std::array<uint32_t, OD_MAX_DIMS>& tile) {
+  std::vector<int64_t> key(tile.begin(), tile.end());
+  for (const OperandShape& operand : shape.operands)
+    for (uint32_t i = 0; i < operand.n_axes; ++i) key.insert(key.end(), {operand.axes[i].chunk, operand.axes[i].stride});
+  std::shared_ptr<const CallableOperation>& made = operations_[key];
+  if (made == nullptr) made = operation_.joined(shape);
+  return made;
+}
+
+}  // namespace onedispatch::sim

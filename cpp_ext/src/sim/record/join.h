@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins the tiles of an operation's occurrence to larger ones, whose operands are read where they lie in device
+// memory: where the words of all of its chunks prove to lie there with the same strides.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sim/record/recording.h"
+
+namespace onedispatch::sim {
+
+// Out words of a part that go to device memory.
+struct Stored {
+  uint32_t part, argument, first, local, words;
+};
+
+// A tile of a joined operation.
+struct JoinedPart {
+  std::shared_ptr<const CallableOperation> operation;
+  std::array<uint32_t, OD_MAX_DIMS> origin{};
+  std::vector<Recording::Base> bases;  // of its operands; the output has none
+  uint32_t out_operand = 0;
+  uint32_t out_bytes = 0;
+  std::vector<Stored> stored;  // `part` is of no meaning
+};
+
+class Join {
+ public:
+  // `parts` are the units of one occurrence, which have one operation; `stored` is sorted by parts.
+  Join(const Recording& recording, const std::vector<uint32_t>& parts, const std::vector<Stored>& stored, const DdrRegions& regions);
+
+  // Empty where the tiles stay as they are.
+  std::vector<JoinedPart> make();
+
+ private:
+  static constexpr uint64_t kNowhere = ~0ull;
+  using Words = std::vector<uint64_t>;  // of a chunk: argument in the high half, word in the low one
+  using Strides = std::array<int64_t, OD_MAX_AXES>;  // bytes
+
+  // Where an operand's tensor lies, by the coordinates along its axes.
+  struct Layout {
+    uint32_t argument = 0;
+    int64_t base = 0;  // byte of the argument
+    Strides strides{};
+    std::array<bool, OD_MAX_AXES> known{};
+  };
+  struct Group {  // tiles that differ along joined dimensions alone
+    std::vector<uint32_t> parts;
+    std::vector<Layout> layouts;  // by operand
+    std::array<uint32_t, OD_MAX_DIMS> first{}, end{};
+  };
+  struct Chunk {  // of a call
+    const Words* words;
+    std::array<int64_t, OD_MAX_AXES> begin;  // coordinates
+  };
+
+  bool split();
+  bool lay_out(Group& group);
+  bool lay_out(const OperandShape& operand, Group& group, Layout& layout);
+  bool measure(const OperandShape& operand, const Chunk& chunk, Layout& layout);
+  bool derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) const;
+  bool proves(const OperandShape& operand, const Chunk& chunk, const Layout& layout) const;
+  bool covers(Group& group) const;
+  Chunk chunk_of(const OperandShape& operand, uint32_t part, uint32_t call);
+  const Words& words_of_view(uint32_t view);
+  const Words& words_of_out(uint32_t part);
+  static uint64_t byte_at(const Words& words, int64_t byte);
+  std::array<uint32_t, OD_MAX_DIMS> tile_of(const Group& group) const;
+  bool make(const Group& group, std::vector<JoinedPart>& made);
+  bool make(const Group& group, const std::array<uint32_t, OD_MAX_DIMS>& origin, const std::array<uint32_t, OD_MAX_DIMS>& tile, JoinedPart& part);
+  std::shared_ptr<const CallableOperation> operation_of(const OperationShape& shape, const std::array<uint32_t, OD_MAX_DIMS>& tile);
+
+  const Recording& recording_;
+  const std::vector<uint32_t>& parts_;
+  const std::vector<Stored>& stored_;
+  const DdrRegions& regions_;
+  const CallableOperation& operation_;
+  std::unique_ptr<const OperationShape> shape_;
+  std::array<bool, OD_MAX_DIMS> joined_{};
+  std::vector<Group> groups_;
+  std::map<uint32_t, Words> views_, outs_;
+  std::map<std::vector<int64_t>, std::shared_ptr<const CallableOperation>> operations_;
+};
+
+}  // namespace onedispatch::sim
