@@ -40,11 +40,12 @@ struct OperandShape {
 };
 
 // An operation whose tiles may be computed several at once: what an element becomes depends on its own inputs
-// alone, and sums take their members in order.
+// alone.
 struct OperationShape {
   std::array<od_dim, OD_MAX_DIMS> dims{};
   std::array<bool, OD_MAX_DIMS> tiled{};  // dimensions that the kernel knows of
   uint32_t k_extent = 0, k_tile = 1, steps = 1;
+  bool joins_steps = false;  // a sum is the same to the bit in one step as in many
   std::vector<OperandShape> operands;  // that are there, one of them the output
 };
 
@@ -65,8 +66,7 @@ class CallableOperation {
   virtual void run(const KernelCall& call, const CallMemory& memory) const = 0;
   // Null where its tiles must be computed one by one.
   virtual std::unique_ptr<const OperationShape> shape() const = 0;
-  // The same operation with the tiles and operands of `shape`, and its reduction in one step; null where the
-  // kernel does not take them.
+  // The same operation with the tiles, steps and operands of `shape`; null where the kernel does not take them.
   virtual std::shared_ptr<const CallableOperation> joined(const OperationShape& shape) const = 0;
   virtual uint32_t scratch_bytes() const = 0;  // of a call
 };

@@ -30,8 +30,8 @@ class JoinedOperation final : public CallableOperation {
       larger *= static_cast<double>(shape.dims[d].tile) / setup_.dims[d].tile;
       setup_.dims[d] = shape.dims[d];
     }
-    setup_.k_tile = std::max(setup_.k_extent, 1u);
-    setup_.inner_steps = 1;
+    setup_.k_tile = shape.k_tile;
+    setup_.inner_steps = shape.steps;
     setup_.scratch_bytes = static_cast<uint32_t>(static_cast<double>(setup_.scratch_bytes) * larger + 63) / 64 * 64;
     for (const OperandShape& operand : shape.operands) {
       od_operand& own = setup_.operands[operand.index];
@@ -44,8 +44,10 @@ class JoinedOperation final : public CallableOperation {
   void run(const KernelCall& call, const CallMemory& memory) const override {
     od_call given{};
     std::copy(call.origin.begin(), call.origin.end(), given.origin);
-    given.k_count = setup_.k_extent;
-    given.k_last = 1;
+    given.k_index = call.step;
+    given.k_first = call.step * setup_.k_tile;
+    given.k_count = std::min(setup_.k_tile, setup_.k_extent - std::min(given.k_first, setup_.k_extent));
+    given.k_last = call.step + 1 == setup_.inner_steps ? 1 : 0;
     std::copy(memory.operands.begin(), memory.operands.end(), given.operand);
     given.scratch = memory.scratch;
     try {
@@ -76,7 +78,7 @@ uint32_t along_of(const od_setup& setup, uint32_t dim) {
 std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   const od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
-  if (spec.members != 0 || plan->origin() != Origin::kOwn || (setup.inner_steps > 1 && !sums_in_order(spec))) return nullptr;
+  if (spec.members != 0 || plan->origin() != Origin::kOwn) return nullptr;
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
@@ -84,6 +86,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
+  shape->joins_steps = sums_in_order(spec);
   uint32_t outputs = 0;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
@@ -100,8 +103,8 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    // Sums of several steps that wait as narrow results are rounded at each.
-    if (one.output && setup.inner_steps > 1 && one.element < 4 && spec.keeps_scratch == 0) return nullptr;
+    // Sums that wait as narrow results are rounded at each step.
+    if (one.output && one.element < 4 && spec.keeps_scratch == 0) shape->joins_steps = false;
     if (one.element < 4) return nullptr;
     shape->operands.push_back(one);
   }

@@ -43,9 +43,6 @@ void RecordingBuilder::add_units() {
     made_->operations.push_back(unit.operation);
     occurrence_.push_back(unit.occurrence);
   }
-  auto& all = made_->operations;
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
 }
 
 // By their units, in order.
@@ -131,11 +128,11 @@ void RecordingBuilder::add_store(uint32_t index) {
   const auto store = [&](const Run& from, uint32_t to, uint32_t words) {
     if (from.space.kind() == Space::kScratch) throw std::string("a kernel's scratch is written to device memory");
     if (from.space.kind() == Space::kOut) {
-      stored_.push_back({from.space.id(), access.argument, to, from.first, words});
+      stored_.push_back({from.space.id(), index, access.argument, to, from.first, words});
       return order_.writes(index, from.space.id(), to, words);
     }
     add_run(from.space, from.first, moved, words);
-    stored_.push_back({move, access.argument, to, moved, words});
+    stored_.push_back({move, index, access.argument, to, moved, words});
     order_.writes(index, move, to, words);
     if (from.space.kind() == Space::kDdr) order_.reads_access(occurrences_, from.space.id());
     moved += words;
@@ -185,12 +182,12 @@ void RecordingBuilder::cut() {
       next.clear();
       for (const Stored& piece : left) {
         const uint32_t end = piece.first + piece.words;
-        if (out.argument != piece.argument || out_end <= piece.first || end <= out.first) {
+        if (out.access != piece.access || out_end <= piece.first || end <= out.first) {
           next.push_back(piece);
           continue;
         }
-        if (piece.first < out.first) next.push_back({piece.part, piece.argument, piece.first, piece.local, out.first - piece.first});
-        if (out_end < end) next.push_back({piece.part, piece.argument, out_end, piece.local + (out_end - piece.first), end - out_end});
+        if (piece.first < out.first) next.push_back({piece.part, piece.access, piece.argument, piece.first, piece.local, out.first - piece.first});
+        if (out_end < end) next.push_back({piece.part, piece.access, piece.argument, out_end, piece.local + (out_end - piece.first), end - out_end});
       }
       left.swap(next);
     }
@@ -236,16 +233,16 @@ void RecordingBuilder::join() {
       part.operation = one.operation.get();
       part.occurrence = occurrence;
       part.first_call = static_cast<uint32_t>(made_->calls.size());
-      part.calls = 1;
+      part.calls = one.steps;
       part.first_base = static_cast<uint32_t>(made_->bases.size());
-      part.bases = static_cast<uint32_t>(one.bases.size());
+      part.bases = static_cast<uint32_t>(one.bases.size()) / one.steps;
       part.out_operand = one.out_operand;
       part.out_bytes = one.out_bytes;
       part.scratch_bytes = one.operation->scratch_bytes();
       made_->bases.insert(made_->bases.end(), one.bases.begin(), one.bases.end());
       Recording::Call call;
       call.origin = one.origin;
-      made_->calls.push_back(call);
+      for (; call.step < one.steps; ++call.step) made_->calls.push_back(call);
       const auto index = static_cast<uint32_t>(made_->parts.size());
       for (Stored& store : one.stored) {
         store.part = index;

@@ -9,8 +9,6 @@ namespace onedispatch::sim {
 namespace {
 
 constexpr int64_t kTileElements = 8192;  // of a joined tile's result: tens of microseconds of work
-constexpr uint32_t kMostColumns = 512;   // along the innermost dimension, where that is no row of an image
-constexpr size_t kMostWords = 1u << 22;  // of chunks that are spread out at a time
 
 int64_t begin_of(const OperandShape& operand, uint32_t axis, const std::array<uint32_t, OD_MAX_DIMS>& origin, int64_t k) {
   const uint32_t along = operand.along[axis];
@@ -66,11 +64,16 @@ Join::Chunk Join::chunk_of(const OperandShape& operand, uint32_t part, uint32_t 
   chunk.words = operand.output ? &words_of_out(part) : &words_of_view(made.views[operand.port]);
   const int64_t k = int64_t{made.step} * shape_->k_tile;
   for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
-    const uint32_t along = operand.along[axis];
-    const bool fixed = along < OD_MAX_DIMS && !joined_[along];  // tiles of other places have layouts of their own
-    chunk.begin[axis] = fixed ? 0 : begin_of(operand, axis, made.origin, k);
+    // What is not joined has layouts of its own.
+    chunk.begin[axis] = is_joined(operand, axis) ? begin_of(operand, axis, made.origin, k) : 0;
   }
   return chunk;
+}
+
+bool Join::is_joined(const OperandShape& operand, uint32_t axis) const {
+  const uint32_t along = operand.along[axis];
+  if (along == OperandShape::kReduction) return joined_steps_;
+  return along == OperandShape::kNothing || joined_[along];
 }
 
 // The byte of device memory that a byte of the chunk is, with its argument.
@@ -165,7 +168,18 @@ bool Join::proves(const OperandShape& operand, const Chunk& chunk, const Layout&
   }
 }
 
-bool Join::lay_out(const OperandShape& operand, Group& group, Layout& layout) {
+bool Join::lay_out(const OperandShape& operand, const Group& group, std::vector<Layout>& layouts) {
+  if (operand.output || joined_steps_) {
+    layouts.assign(1, {});
+    return lay_out(operand, group, 0, operand.output ? 1 : shape_->steps, layouts[0]);
+  }
+  layouts.assign(shape_->steps, {});
+  for (uint32_t step = 0; step < shape_->steps; ++step)
+    if (!lay_out(operand, group, step, step + 1, layouts[step])) return false;
+  return true;
+}
+
+bool Join::lay_out(const OperandShape& operand, const Group& group, uint32_t first_step, uint32_t end_step, Layout& layout) {
   struct Place {
     uint32_t part, call;
   };
@@ -173,7 +187,7 @@ bool Join::lay_out(const OperandShape& operand, Group& group, Layout& layout) {
   std::set<std::pair<uint32_t, std::array<int64_t, OD_MAX_AXES>>> seen;  // views at coordinates
   for (const uint32_t part : group.parts) {
     const Recording::Part& own = recording_.parts[part];
-    for (uint32_t call = 0; call < (operand.output ? 1 : own.calls); ++call) {
+    for (uint32_t call = first_step; call < end_step; ++call) {
       const Recording::Call& made = recording_.calls[own.first_call + call];
       if (!operand.output) {
         if (made.views[operand.port] == kNoView) return false;
@@ -246,6 +260,11 @@ bool Join::lay_out(Group& group) {
   for (size_t i = 0; i < shape_->operands.size(); ++i) {
     const OperandShape& operand = shape_->operands[i];
     if (lay_out(operand, group, group.layouts[i])) continue;
+    const auto* const end = operand.along.begin() + operand.n_axes;
+    if (joined_steps_ && shape_->steps > 1 && !operand.output && std::find(operand.along.begin(), end, OperandShape::kReduction) != end) {
+      joined_steps_ = false;
+      return false;
+    }
     for (uint32_t axis = 0; axis < operand.n_axes; ++axis)
       if (operand.along[axis] < OD_MAX_DIMS && operand.axes[axis].stride != 0) joined_[operand.along[axis]] = false;
     return false;
@@ -260,11 +279,12 @@ std::vector<JoinedPart> Join::make() {
     if (own.calls != shape_->steps || own.direct) return {};
   }
   joined_ = shape_->tiled;
+  joined_steps_ = shape_->joins_steps || shape_->steps == 1;
   for (bool laid_out = false; !laid_out;) {
-    const std::array<bool, OD_MAX_DIMS> before = joined_;
+    const auto before = std::make_pair(joined_, joined_steps_);
     if (std::none_of(joined_.begin(), joined_.end(), [](bool one) { return one; }) || !split()) return {};
     laid_out = std::all_of(groups_.begin(), groups_.end(), [this](Group& group) { return lay_out(group); });
-    if (!laid_out && joined_ == before) return {};
+    if (!laid_out && std::make_pair(joined_, joined_steps_) == before) return {};
   }
   std::vector<JoinedPart> made;
   for (const Group& group : groups_)
@@ -273,8 +293,8 @@ std::vector<JoinedPart> Join::make() {
 }
 
 // As large as threads can share: rows first, then what lies behind them.
-std::array<uint32_t, OD_MAX_DIMS> Join::tile_of(const Group& group) const {
-  std::array<uint32_t, OD_MAX_DIMS> tile{};
+Join::Origin Join::tile_of(const Group& group) const {
+  Origin tile{};
   int64_t elements = 1;
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     tile[d] = shape_->dims[d].tile;
@@ -312,78 +332,99 @@ bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
   }
 }
 
-bool Join::make(const Group& group, const std::array<uint32_t, OD_MAX_DIMS>& origin, const std::array<uint32_t, OD_MAX_DIMS>& tile, JoinedPart& part) {
+bool Join::make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part) {
   OperationShape shape = *shape_;
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) shape.dims[d].tile = tile[d];
+  if (joined_steps_) {
+    shape.k_tile = std::max(shape.k_extent, 1u);
+    shape.steps = 1;
+  }
   part.origin = origin;
-  int64_t row = 1;  // elements of the out chunk behind an axis
+  part.steps = shape.steps;
   for (size_t i = 0; i < shape.operands.size(); ++i) {
     OperandShape& operand = shape.operands[i];
-    const Layout& layout = group.layouts[i];
-    int64_t at = layout.base, first = 0, last = 0;
-    for (uint32_t k = operand.n_axes; k-- > 0;) {
-      od_axis& axis = operand.axes[k];
-      const uint32_t along = operand.along[k];
-      if (operand.output) {
-        axis.chunk = along < OD_MAX_DIMS ? tile[along] : axis.chunk;
-        axis.stride = row;
-        row *= axis.chunk;
-        continue;
-      }
-      if (axis.stride == 0) continue;
-      const bool reduction = along == OperandShape::kReduction;
-      if (reduction || (along < OD_MAX_DIMS && joined_[along])) {
-        const int64_t more = reduction ? int64_t{shape_->k_extent} - shape_->k_tile : int64_t{tile[along]} - shape_->dims[along].tile;
-        // Rounded up: fractions may begin anywhere.
-        axis.chunk = std::min(axis.extent, axis.chunk + (more > 0 ? (axis.a * more + axis.den - 1) / axis.den : axis.a * more / axis.den));
-      }
-      if (layout.strides[k] % operand.element != 0) return false;
-      axis.stride = layout.strides[k] / operand.element;
-      if (axis.stride == 0 && axis.chunk > 1) return false;
-      const bool fixed = along < OD_MAX_DIMS && !joined_[along];
-      at += fixed ? 0 : layout.strides[k] * begin_of(operand, k, origin, 0);
-      const int64_t reach = layout.strides[k] * (axis.chunk - 1);
-      (reach < 0 ? first : last) += reach;
-    }
-    if (operand.output) continue;
-    if (at + first < 0 || at + last + operand.element > static_cast<int64_t>(regions_[layout.argument]->bytes)) return false;
-    part.bases.push_back({operand.index, layout.argument, static_cast<uint64_t>(at)});
+    if (operand.output ? !store(operand, group.layouts[i][0], tile, part) : !enlarge(operand, group.layouts[i][0], tile)) return false;
   }
-  // Out rows to where they go.
-  for (size_t i = 0; i < shape.operands.size(); ++i) {
-    const OperandShape& operand = shape.operands[i];
-    if (!operand.output) continue;
-    const Layout& layout = group.layouts[i];
-    part.out_bytes = static_cast<uint32_t>(row * operand.element);
-    part.out_operand = operand.index;
-    std::array<int64_t, OD_MAX_AXES> index{};
-    int64_t base = layout.base;
-    for (uint32_t k = 0; k < operand.n_axes; ++k) {
-      const uint32_t along = operand.along[k];
-      const bool fixed = along < OD_MAX_DIMS && !joined_[along];
-      base += fixed ? 0 : layout.strides[k] * begin_of(operand, k, origin, 0);
-    }
-    uint32_t inner = operand.n_axes;
-    int64_t length = 1;  // elements that lie together
-    while (inner > 0 && (operand.axes[inner - 1].chunk == 1 || layout.strides[inner - 1] == length * operand.element)) length *= operand.axes[--inner].chunk;
-    if (length * operand.element % 4 != 0) return false;
-    for (int64_t local = 0; local < row; local += length) {
-      int64_t to = base;
-      for (uint32_t k = 0; k < inner; ++k) to += layout.strides[k] * index[k];
-      if (to % 4 != 0) return false;
-      part.stored.push_back({0, layout.argument, static_cast<uint32_t>(to / 4), static_cast<uint32_t>(local * operand.element / 4), static_cast<uint32_t>(length * operand.element / 4)});
-      for (uint32_t k = inner; k-- > 0;) {
-        if (++index[k] < operand.axes[k].chunk) break;
-        index[k] = 0;
-      }
+  for (uint32_t step = 0; step < shape.steps; ++step) {
+    for (size_t i = 0; i < shape.operands.size(); ++i) {
+      if (shape.operands[i].output) continue;
+      const std::vector<Layout>& layouts = group.layouts[i];
+      if (!lie(shape.operands[i], layouts[layouts.size() == 1 ? 0 : step], step, part)) return false;
     }
   }
   part.operation = operation_of(shape, tile);
   return part.operation != nullptr;
 }
 
+// Gives the operand the chunk that the joined tile needs, where the tensor lies.
+bool Join::enlarge(OperandShape& operand, const Layout& layout, const Origin& tile) const {
+  for (uint32_t k = 0; k < operand.n_axes; ++k) {
+    od_axis& axis = operand.axes[k];
+    const uint32_t along = operand.along[k];
+    if (axis.stride == 0) continue;
+    if (along != OperandShape::kNothing && is_joined(operand, k)) {
+      const bool reduction = along == OperandShape::kReduction;
+      const int64_t more = reduction ? int64_t{shape_->k_extent} - shape_->k_tile : int64_t{tile[along]} - shape_->dims[along].tile;
+      // Rounded up: fractions may begin anywhere.
+      axis.chunk = std::min(axis.extent, axis.chunk + (more > 0 ? (axis.a * more + axis.den - 1) / axis.den : axis.a * more / axis.den));
+    }
+    if (layout.strides[k] % operand.element != 0) return false;
+    axis.stride = layout.strides[k] / operand.element;
+    if (axis.stride == 0 && axis.chunk > 1) return false;
+  }
+  return true;
+}
+
+// Where the operand's chunk of a step lies, all of it in its argument.
+bool Join::lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part) const {
+  int64_t at = layout.base, first = 0, last = 0;
+  for (uint32_t k = 0; k < operand.n_axes; ++k) {
+    const od_axis& axis = operand.axes[k];
+    if (axis.stride == 0) continue;
+    if (is_joined(operand, k)) at += layout.strides[k] * begin_of(operand, k, part.origin, int64_t{step} * shape_->k_tile);
+    const int64_t reach = layout.strides[k] * (axis.chunk - 1);
+    (reach < 0 ? first : last) += reach;
+  }
+  if (at + first < 0 || at + last + operand.element > static_cast<int64_t>(regions_[layout.argument]->bytes)) return false;
+  part.bases.push_back({operand.index, layout.argument, static_cast<uint64_t>(at)});
+  return true;
+}
+
+// Lays the out chunk out, row-major, and says where its runs go.
+bool Join::store(OperandShape& operand, const Layout& layout, const Origin& tile, JoinedPart& part) const {
+  int64_t elements = 1, length = 1, base = layout.base;
+  uint32_t outer = 0;  // axes of runs; what is behind them lies together
+  for (uint32_t k = operand.n_axes; k-- > 0;) {
+    od_axis& axis = operand.axes[k];
+    const uint32_t along = operand.along[k];
+    axis.chunk = along < OD_MAX_DIMS ? tile[along] : axis.chunk;
+    axis.stride = elements;
+    const bool together = outer == 0 && (axis.chunk == 1 || layout.strides[k] == length * operand.element);
+    if (together) length *= axis.chunk;
+    if (!together && outer == 0) outer = k + 1;
+    elements *= axis.chunk;
+    base += is_joined(operand, k) ? layout.strides[k] * begin_of(operand, k, part.origin, 0) : 0;
+  }
+  part.out_bytes = static_cast<uint32_t>(elements * operand.element);
+  part.out_operand = operand.index;
+  if (length * operand.element % 4 != 0) return false;
+  const auto words = [&](int64_t count) { return static_cast<uint32_t>(count * operand.element / 4); };
+  std::array<int64_t, OD_MAX_AXES> index{};
+  for (int64_t local = 0; local < elements; local += length) {
+    int64_t to = base;
+    for (uint32_t k = 0; k < outer; ++k) to += layout.strides[k] * index[k];
+    if (to % 4 != 0) return false;
+    part.stored.push_back({0, 0, layout.argument, static_cast<uint32_t>(to / 4), words(local), words(length)});
+    for (uint32_t k = outer; k-- > 0;) {
+      if (++index[k] < operand.axes[k].chunk) break;
+      index[k] = 0;
+    }
+  }
+  return true;
+}
+
 // Plans are the same for tiles of one size whose operands lie alike.
-std::shared_ptr<const CallableOperation> Join::operation_of(const OperationShape& shape, const std::array<uint32_t, OD_MAX_DIMS>& tile) {
+std::shared_ptr<const CallableOperation> Join::operation_of(const OperationShape& shape, const Origin& tile) {
   std::vector<int64_t> key(tile.begin(), tile.end());
   for (const OperandShape& operand : shape.operands)
     for (uint32_t i = 0; i < operand.n_axes; ++i) key.insert(key.end(), {operand.axes[i].chunk, operand.axes[i].stride});

@@ -15,14 +15,15 @@ namespace onedispatch::sim {
 
 // Out words of a part that go to device memory.
 struct Stored {
-  uint32_t part, argument, first, local, words;
+  uint32_t part, access, argument, first, local, words;
 };
 
 // A tile of a joined operation.
 struct JoinedPart {
   std::shared_ptr<const CallableOperation> operation;
   std::array<uint32_t, OD_MAX_DIMS> origin{};
-  std::vector<Recording::Base> bases;  // of its operands; the output has none
+  uint32_t steps = 1;
+  std::vector<Recording::Base> bases;  // of its operands, for each step; the output has none
   uint32_t out_operand = 0;
   uint32_t out_bytes = 0;
   std::vector<Stored> stored;  // `part` is of no meaning
@@ -39,6 +40,7 @@ class Join {
  private:
   static constexpr uint64_t kNowhere = ~0ull;
   using Words = std::vector<uint64_t>;  // of a chunk: argument in the high half, word in the low one
+  using Origin = std::array<uint32_t, OD_MAX_DIMS>;
   using Strides = std::array<int64_t, OD_MAX_AXES>;  // bytes
 
   // Where an operand's tensor lies, by the coordinates along its axes.
@@ -50,7 +52,7 @@ class Join {
   };
   struct Group {  // tiles that differ along joined dimensions alone
     std::vector<uint32_t> parts;
-    std::vector<Layout> layouts;  // by operand
+    std::vector<std::vector<Layout>> layouts;  // by operand, and by step where those are not joined
     std::array<uint32_t, OD_MAX_DIMS> first{}, end{};
   };
   struct Chunk {  // of a call
@@ -60,7 +62,9 @@ class Join {
 
   bool split();
   bool lay_out(Group& group);
-  bool lay_out(const OperandShape& operand, Group& group, Layout& layout);
+  bool lay_out(const OperandShape& operand, const Group& group, std::vector<Layout>& layouts);
+  bool lay_out(const OperandShape& operand, const Group& group, uint32_t first_step, uint32_t end_step, Layout& layout);
+  bool is_joined(const OperandShape& operand, uint32_t axis) const;
   bool measure(const OperandShape& operand, const Chunk& chunk, Layout& layout);
   bool derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) const;
   bool proves(const OperandShape& operand, const Chunk& chunk, const Layout& layout) const;
@@ -69,10 +73,13 @@ class Join {
   const Words& words_of_view(uint32_t view);
   const Words& words_of_out(uint32_t part);
   static uint64_t byte_at(const Words& words, int64_t byte);
-  std::array<uint32_t, OD_MAX_DIMS> tile_of(const Group& group) const;
+  Origin tile_of(const Group& group) const;
   bool make(const Group& group, std::vector<JoinedPart>& made);
-  bool make(const Group& group, const std::array<uint32_t, OD_MAX_DIMS>& origin, const std::array<uint32_t, OD_MAX_DIMS>& tile, JoinedPart& part);
-  std::shared_ptr<const CallableOperation> operation_of(const OperationShape& shape, const std::array<uint32_t, OD_MAX_DIMS>& tile);
+  bool make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part);
+  bool enlarge(OperandShape& operand, const Layout& layout, const Origin& tile) const;
+  bool lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part) const;
+  bool store(OperandShape& operand, const Layout& layout, const Origin& tile, JoinedPart& part) const;
+  std::shared_ptr<const CallableOperation> operation_of(const OperationShape& shape, const Origin& tile);
 
   const Recording& recording_;
   const std::vector<uint32_t>& parts_;
@@ -81,6 +88,7 @@ class Join {
   const CallableOperation& operation_;
   std::unique_ptr<const OperationShape> shape_;
   std::array<bool, OD_MAX_DIMS> joined_{};
+  bool joined_steps_ = false;
   std::vector<Group> groups_;
   std::map<uint32_t, Words> views_, outs_;
   std::map<std::vector<int64_t>, std::shared_ptr<const CallableOperation>> operations_;

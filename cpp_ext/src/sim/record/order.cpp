@@ -17,6 +17,7 @@ Order::Order(const Dataflow& flow, const DdrRegions& regions)
     if (!access.write || !words.writer.empty()) continue;
     words.writer.resize(regions[access.argument]->bytes / 4);
     words.readers.resize(words.writer.size());
+    words.access.resize(words.writer.size());
   }
   mark_deciding();
 }
@@ -112,22 +113,21 @@ void Order::follow_read(uint32_t index) {
 }
 
 void Order::follow_write(uint32_t index) {
-  const DdrAccess& access = flow_.accesses[index];
-  Words& words = words_[access.argument];
-  const std::vector<bool>& outside = outside_[access.argument];
-  std::vector<bool>& written = written_[access.argument];
+  const uint32_t argument = flow_.accesses[index].argument;
+  Words& words = words_[argument];
+  const std::vector<bool>& outside = outside_[argument];
+  std::vector<bool>& written = written_[argument];
   for (const Written& one : writes_[index]) {
     const uint32_t occurrence = (*occurrence_)[one.part];
-    uint32_t writer = 0, readers = 0;
+    uint32_t writer = 0, readers = 0, access = ~0u;
     bool cut = false;  // the writer is another part of the same occurrence
     for (uint32_t word = one.first; word < one.first + one.words; ++word) {
       if (outside[word] && words.writer[word] == 0) throw std::string("it overwrites device memory that it has read");
-      if (words.writer[word] != writer) {
+      if (words.writer[word] != writer || words.access[word] != access) {
         writer = words.writer[word];
+        access = words.access[word];
         cut = writer != 0 && writer != one.part + 1 && (*occurrence_)[writer - 1] == occurrence;
-        if (cut) cuts_.push_back({writer - 1, access.argument, word, 0});
-        if (cut) cut_.insert(writer - 1);
-        if (cut && cut_.count(one.part) != 0) throw std::string("tiles of one operation overwrite each other in turn");
+        if (cut) cuts_.push_back({access, writer - 1, argument, word, 0});
         if (writer != 0 && (*occurrence_)[writer - 1] != occurrence) precede((*occurrence_)[writer - 1], occurrence);
       }
       if (cut) ++cuts_.back().words;
@@ -136,6 +136,7 @@ void Order::follow_write(uint32_t index) {
         for (const uint32_t reader : sets_[readers]) precede(reader, occurrence);
       }
       words.writer[word] = one.part + 1;
+      words.access[word] = index;
       words.readers[word] = 0;
     }
     std::fill_n(written.begin() + one.first, one.words, true);

@@ -26,9 +26,9 @@ class Order {
   // The level of each occurrence: it depends on lower ones alone. `occurrence`: of each part. Throws std::string
   // where there is no such order.
   std::vector<uint32_t> levels(const std::vector<uint32_t>& occurrence, uint32_t occurrences);
-  // Known after that: words that another part of the same occurrence writes later.
+  // Known after that: words of an access that another part of the same occurrence writes later.
   struct Cut {
-    uint32_t part, argument, first, words;
+    uint32_t access, part, argument, first, words;
   };
   const std::vector<Cut>& cuts() const { return cuts_; }
   // Known after that: words that are there before the run, those of them that decide what it does, and what it writes.
@@ -52,13 +52,13 @@ class Order {
   };
   struct Words {  // of an argument that the run writes
     std::vector<uint32_t> writer;   // part + 1
+    std::vector<uint32_t> access;   // by which it wrote
     std::vector<uint32_t> readers;  // a set, since the last write
   };
 
   const Dataflow& flow_;
   const std::vector<uint32_t>* occurrence_ = nullptr;  // by part
   std::vector<Cut> cuts_;
-  std::unordered_set<uint32_t> cut_;  // parts of cuts_
   std::vector<std::vector<uint32_t>> consumers_;  // occurrences, by access
   std::vector<std::vector<Written>> writes_;      // by access
   std::vector<uint8_t> decides_;                  // by access

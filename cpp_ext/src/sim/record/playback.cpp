@@ -116,7 +116,7 @@ void Playback::make(const Recording::Part& part, Workspace& space) const {
     call.origin = made.origin;
     call.step = made.step;
     for (uint32_t base = 0; base < part.bases; ++base) {
-      const Recording::Base& lies = recording_.bases[part.first_base + base];
+      const Recording::Base& lies = recording_.bases[part.first_base + i * part.bases + base];
       memory.operands[lies.operand] = arguments_[lies.argument] + lies.byte;
     }
     memory.operands[part.out_operand] = out;

@@ -70,7 +70,7 @@ struct Recording {
     uint32_t occurrence = 0;
     uint32_t first_call = 0, calls = 0;
     uint32_t view = kNoView;
-    uint32_t first_base = 0, bases = 0;  // of a joined one
+    uint32_t first_base = 0, bases = 0;  // of a joined one: of each call
     uint32_t out_operand = 0;
     uint32_t out_bytes = 0, scratch_bytes = 0;
     bool replaced = false;  // by joined ones
