@@ -20,7 +20,6 @@ from functools import cache
 
 from onedispatch.transactions.machine import bd
 from onedispatch.transactions.machine import registers as reg
-from onedispatch.transactions.packets.packet import ControlPacket
 
 FEED, MEM, ONLY, UP_TO = 0, 1, 2, 16
 LANE, ARRIVES = "NORTH_5", "SOUTH_5"
@@ -50,9 +49,15 @@ def packets(writes: Iterable[Write]) -> list[int]:
     words: list[int] = []
     for packet_id, offset, data in writes:
         for at in range(0, len(data), BEATS):
-            packet = ControlPacket.write(packet_id, 0, offset + 4 * at, data[at : at + BEATS])
-            words += (packet.header, packet.control, *packet.data)
+            part = data[at : at + BEATS]
+            words += (*_headers(packet_id, offset + 4 * at, len(part)), *part)
     return words
+
+
+@cache
+def _headers(packet_id: int, offset: int, beats: int) -> tuple[int, int]:
+    """The header words of a packet: there are few, and every operator sends the same ones."""
+    return bd.packet_header(packet_id), bd.control_packet_header(offset, beats)
 
 
 def feed_header() -> int:

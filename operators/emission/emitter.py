@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -81,6 +81,16 @@ class BoundNest:
         self.const_argument = const_argument
         self.loads_resident = True  # False: the previous nest left its resident operand in the cores
         self.retains_resident = False  # True: the next nest finds the resident operand in its core slot
+
+    @property
+    def identity(self) -> Hashable:
+        """Nests for which this is equal are emitted alike. Scalars, and what depends on them, are in the
+        parameter block, bit by bit."""
+        s, nest = self.schedule, self.schedule.nest
+        space = nest.kernel.name, nest.kernel.digest, nest.dims, nest.inputs, nest.outputs
+        steps = nest.k_extent, nest.k_multiple, nest.k_whole, s.solution
+        places = self.const_argument, *self.argument.items(), *self.feeds.packed_at.items()
+        return s.device.identity, space, steps, places, self.loads_resident, self.param_block
 
     def chunks(self, port: int) -> int:
         """Chunks of a port that a core is brought during the nest."""
@@ -369,13 +379,30 @@ def _queue_writes(early: Iterable[tuple[Push, int]]) -> Iterator[control.Write]:
             yield control.UP_TO + len(found) - 1, control.register("core", block, channel), [word]
 
 
+_PROGRAMS: dict[Hashable, NestProgram] = {}
+_PROGRAMS_KEPT = 128
+
+
 def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> NestProgram:
-    """The transaction and the parameters of an operator's nests, one after the other."""
-    builder = TransactionBuilder.for_device(device)
-    params = bytearray()
+    """The transaction and the parameters of an operator's nests, one after the other.
+
+    Layers of a network repeat: equal nests are emitted once.
+    """
     for previous, bound in pairwise(nests):
         if bound.reuses_resident(previous):
             previous.retains_resident, bound.loads_resident = True, False
+    key = device.identity, params_argument, *(bound.identity for bound in nests)
+    program = _PROGRAMS.get(key)
+    if program is None:
+        if len(_PROGRAMS) >= _PROGRAMS_KEPT:
+            _PROGRAMS.clear()
+        program = _PROGRAMS[key] = _emitted(nests, device, params_argument)
+    return program
+
+
+def _emitted(nests: Sequence[BoundNest], device: Device, params_argument: int) -> NestProgram:
+    builder = TransactionBuilder.for_device(device)
+    params = bytearray()
     for bound in nests:
         emitter = _NestEmitter(builder, params_argument, bound, len(params))
         emitter.emit()
