@@ -19,6 +19,7 @@ from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
+from onedispatch.transactions.base.mapped import forget_pages
 from onedispatch.transactions.fusion.fuse import FusePart
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
@@ -162,8 +163,10 @@ class _Emitter:
                 offsets.append(0)
                 continue
             offsets.append(self.constants.fill(placed.const_bytes, placed.write_constants))
+            forget_pages()  # of the model's file: what is packed is not read again
         for name in sorted(plain):
             storage.at[name] = (CONST, self.constants.add(device_image(self.spec[name])))
+            forget_pages()
         storage.sizes[CONST] = self.constants.size
         return offsets
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
+from onedispatch.transactions.base.mapped import forget_pages
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def run_passes(passes: Sequence[Pass], value: Any, context: Context | ImportCont
             continue
         before, start = value, time.perf_counter()
         value = one.run(value, context)
+        forget_pages()  # of weights that the pass looked at: none needs all of them
         seconds = time.perf_counter() - start
         for observer in observers:
             observer.after(one, before, value, seconds)

@@ -40,6 +40,7 @@ from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
+from onedispatch.transactions.base.mapped import all_owned
 from onedispatch.transactions.base.signature import bounded_repr
 
 
@@ -268,7 +269,7 @@ def fuse(partitioned: PartitionedGraph) -> Executable:
         partitioned.sources,
         steps,
         placement_of(graph, partitioned.plain),
-        {name: graph.constants[name] for name in partitioned.sources if name in graph.constants},
+        all_owned({name: graph.constants[name] for name in partitioned.sources if name in graph.constants}),
         used_kernels(steps),
         graph.evaluated,
     )
@@ -321,7 +322,7 @@ def _host_step(graph: Graph, region: Region) -> HostStep:
         nodes=nodes,
         inputs=tuple(graph.value(name) for name in region.inputs),
         outputs=tuple(graph.value(name) for name in region.outputs),
-        constants={name: array for name, array in constants.items() if name in reads},
+        constants=all_owned({name: array for name, array in constants.items() if name in reads}),
         values={name: graph.value(name) for name in edges},
         folded=(),
         decided={},

@@ -91,10 +91,12 @@ def compile_model(
     reading = {name: rest.pop(name, None) for name in ("frontend", "outputs", "fusions")}
     chosen = CompileOptions.checked(device, **rest)
     how = ImportOptions.checked(**reading, strict=chosen.strict)
-    graph = imported(model, plugins, how)
-    return compiled_for(
+    graph = _imported(model, plugins, how)
+    made = compiled_for(
         CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size), given
     )
+    kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
+    return replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
 
 
 def _refuse_compiled(model: object) -> None:
@@ -110,10 +112,17 @@ def imported(
     how: ImportOptions | None = None,
 ) -> Graph:
     """The model's graph, folded, once the plug-ins that may know its operators are there."""
+    return _imported(model, plugins, how or ImportOptions()).owned()
+
+
+def _imported(
+    model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None, how: ImportOptions
+) -> Graph:
+    """The same; weights may lie in the model's file."""
     _refuse_compiled(model)
     discovery.use(plugins)
     discovery.ensure()
-    graph = run_passes(MODEL_PASSES, model, ImportContext(how or ImportOptions()))
+    graph = run_passes(MODEL_PASSES, model, ImportContext(how))
     assert isinstance(graph, Graph)
     return graph
 

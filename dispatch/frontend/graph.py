@@ -19,6 +19,7 @@ from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.errors import InputError, ModelError
+from onedispatch.transactions.base.mapped import all_owned
 from onedispatch.transactions.base.text import did_you_mean
 
 Array = np.ndarray[Any, Any]
@@ -266,6 +267,13 @@ class Graph:
     def output_names(self) -> frozenset[str]:
         """The names of the outputs."""
         return frozenset(v.name for v in self.outputs)
+
+    def owned(self) -> Graph:
+        """The graph, none of whose constants lies in a mapped file."""
+        origins = {
+            name: replace(one, constants=all_owned(one.constants)) for name, one in self.origins.items()
+        }
+        return replace(self, constants=all_owned(self.constants), origins=origins)
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Returns the graph with other nodes, without constants that no node reads any more."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports ONNX models as ``Graph``; no other file reads them.
 
-Any defect of a model is a ``ModelError``. The protobuf is not modified, and is released when the import ends,
-so that at most two copies of the weights are in memory.
+Any defect of a model is a ``ModelError``. The protobuf is not modified, and is released when the import ends.
+Large initializers stay where they are, in the bytes or in the mapped file: ``weights``, ``mapped``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from onedispatch.dispatch.frontend.graph import (
 )
 from onedispatch.dispatch.frontend.local_functions import inlined
 from onedispatch.dispatch.frontend.model_limits import check_model
-from onedispatch.dispatch.frontend.protobuf import parsed
+from onedispatch.dispatch.frontend.protobuf import parsed, readable
 from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.dispatch.frontend.validity import check_valid
 from onedispatch.dispatch.frontend.walk import bodies_of
+from onedispatch.dispatch.frontend.weights import Values, parse_model
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.files import read_file, real_path
+from onedispatch.transactions.base.files import real_path, view_file
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
 
@@ -50,13 +51,13 @@ def import_model(model: ModelLike) -> Graph:
     Raises:
         ModelError: no such file, not ONNX, a broken graph, unsafe external data.
     """
-    proto, folder = _read(model)
+    proto, folder, values = _read(model)
     check_model(proto)
     embed(proto, folder)  # a given ModelProto has no folder: its references are refused, not replaced
     if proto.functions:
         proto = inlined(proto)
     try:
-        return _Importer(proto, folder).graph()
+        return _Importer(proto, folder, values).graph()
     except ModelError:
         raise
     except (ValueError, TypeError, KeyError, RuntimeError, MemoryError, OverflowError) as error:
@@ -64,25 +65,28 @@ def import_model(model: ModelLike) -> Graph:
         raise ModelError("the model", f"{type(error).__name__}: {error}", "a valid ONNX model") from error
 
 
-def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
-    """Returns the model as a proto, and the folder of its external data, None if it was not a path."""
+def _read(model: ModelLike) -> tuple[ModelProto, Path | None, Values]:
+    """Returns the model as a proto, the folder of its external data, None if it was not a path, and values
+    that the proto lacks."""
     if isinstance(model, ModelProto):
-        return _whole(model, "the given ModelProto"), None  # nothing below writes to it
+        return _whole(model, "the given ModelProto"), None, {}  # nothing below writes to it
     if isinstance(model, bytes | bytearray | memoryview):
-        return _parse(bytes(model), "the given bytes"), None
+        proto, values = _parse(bytes(model), "the given bytes")
+        return proto, None, values
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        data = read_file(path, ModelError, "an ONNX file that can be read")
-        return _parse(data, str(path)), Path(real_path(path)).parent
+        proto, values = _parse(view_file(path, ModelError, "an ONNX file that can be read"), str(path))
+        return proto, Path(real_path(path)).parent, values
     raise ModelError(
         "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"
     )
 
 
-def _parse(data: bytes, where: str) -> ModelProto:
+def _parse(data: bytes | memoryview, where: str) -> tuple[ModelProto, Values]:
     size = counted(len(data), "byte")
-    proto = parsed(ModelProto(), data, where, f"{size} that are no ONNX protobuf", "an ONNX model")
-    return _whole(proto, f"{where} ({size})")
+    given = f"{size} that are no ONNX protobuf"
+    proto, values = readable(lambda: parse_model(memoryview(data)), where, given, "an ONNX model")
+    return _whole(proto, f"{where} ({size})"), values
 
 
 def _whole(proto: ModelProto, where: str) -> ModelProto:
@@ -135,11 +139,12 @@ def read_nodes(
 
 
 class _Importer:
-    """One import; ``proto`` is not modified."""
+    """One import; ``proto`` is not modified. Of its initializers, ``values`` are elsewhere."""
 
-    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
+    def __init__(self, proto: ModelProto, folder: Path | None, values: Values | None = None) -> None:
         self.proto = proto
         self.folder = folder
+        self.values = values or {}
         self.constants: dict[str, Array] = {}
         self.folded: list[Folded] = []
         self.order: list[str] = []
@@ -181,17 +186,20 @@ class _Importer:
     def _take_initializers(self) -> None:
         """Reads the initializers, which IR versions below 4 also list as inputs."""
         source = self.proto.graph
-        for tensor in source.initializer:
+        for number, tensor in enumerate(source.initializer):
             if not tensor.name or tensor.name in self.constants:
                 raise ModelError("an initializer", f"the name {tensor.name!r}", "a unique name")
-            self.constants[tensor.name] = self.array(tensor)
+            self.constants[tensor.name] = self.array(tensor, self.values.get(number))
         for sparse in source.sparse_initializer:
             self.constants[sparse.values.name] = _dense(sparse)
 
-    def array(self, tensor: TensorProto) -> Array:
-        """Returns the values of a tensor, read-only."""
+    def array(self, tensor: TensorProto, raw: memoryview | None = None) -> Array:
+        """Returns the values of a tensor, read-only. ``raw``: they are these."""
         try:
-            if tensor.data_location == TensorProto.EXTERNAL:
+            if raw is not None:
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+                array = np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))
+            elif tensor.data_location == TensorProto.EXTERNAL:
                 array = external_array(tensor, self.folder)
             else:
                 array = numpy_helper.to_array(tensor)

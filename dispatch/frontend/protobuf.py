@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -11,6 +12,7 @@ from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.handlers import reraise_from_handler
 
 MessageT = TypeVar("MessageT", bound=Message)
+T = TypeVar("T")
 
 
 def parsed(proto: MessageT, data: bytes, where: str, given: str, accepted: str, advice: str = "") -> MessageT:
@@ -19,9 +21,14 @@ def parsed(proto: MessageT, data: bytes, where: str, given: str, accepted: str, 
     Raises:
         ModelError: ``data`` is no such message.
     """
+    readable(lambda: proto.ParseFromString(data), where, given, accepted, advice)
+    return proto
+
+
+def readable(read: Callable[[], T], where: str, given: str, accepted: str, advice: str = "") -> T:
+    """Returns what ``read`` makes of bytes. Raises ``ModelError`` where they are no message."""
     try:
-        proto.ParseFromString(data)
+        return read()
     except Exception as error:  # protobuf's DecodeError differs between its implementations
         reraise_from_handler(error)
         raise ModelError(where, given, accepted, advice) from error
-    return proto

@@ -27,6 +27,7 @@ from typing import BinaryIO
 
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.mapped import mapped
 from onedispatch.transactions.base.text import counted
 
 MOST_READ = (1 << 31) - 1  # bytes: protobuf takes no larger model
@@ -89,10 +90,26 @@ def read_file(
         error: (a class of ``errors``) the file cannot be read, is no regular file, or is larger.
     """
     with reading(path, error, accepted) as file:
-        size, pieces = os.fstat(file.fileno()).st_size, list[bytes]()
-        while size <= most and (piece := file.read(max(size + 1, _PIECE))):
-            pieces.append(piece)
-            size = max(size, sum(map(len, pieces)))
+        return _whole(file, path, error, most)
+
+
+def view_file(
+    path: FilePath,
+    error: type[OneDispatchError] = InputError,
+    accepted: str = "a file that can be read",
+    most: int = MOST_READ,
+) -> memoryview:
+    """The same, mapped where that is possible: see ``mapped``."""
+    with reading(path, error, accepted) as file:
+        view = mapped(file.fileno())
+        return view if view is not None and len(view) <= most else memoryview(_whole(file, path, error, most))
+
+
+def _whole(file: BinaryIO, path: FilePath, error: type[OneDispatchError], most: int) -> bytes:
+    size, pieces = os.fstat(file.fileno()).st_size, list[bytes]()
+    while size <= most and (piece := file.read(max(size + 1, _PIECE))):
+        pieces.append(piece)
+        size = max(size, sum(map(len, pieces)))
     if size > most:
         limit = counted(most, "byte")
         raise error(os.fsdecode(os.fspath(path)), f"a file of more than {limit}", f"up to {limit}")

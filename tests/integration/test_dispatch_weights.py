@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that stay in the model's file while it is compiled: the same as protobuf reads, and none of them
+is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+import onedispatch as od
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.dispatch.frontend.weights import parse_model
+from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.mapped import owned
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+LARGE, SMALL = (64, 32), (4, 4)
+
+
+def _model(rows: int | str = 8) -> ModelProto:
+    random = np.random.default_rng(0)
+    shapes = {"a": LARGE, "b": (32,), "c": (32, 64), "d": SMALL}
+    tensors = [
+        numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Gemm", ["x", "a", "b"], ["h"]),
+        helper.make_node("MatMul", ["h", "c"], ["y"]),
+        helper.make_node("Det", ["d"], ["z"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 64])]
+    outputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("y", [rows, 64]), ("z", []), ("c", [32, 64]))
+    ]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_only_large_values_stay_outside() -> None:
+    model = _model()
+    found, values = parse_model(memoryview(model.SerializeToString()))
+    assert sorted(values) == [0, 2]
+    for number, raw in values.items():
+        found.graph.initializer[number].raw_data = bytes(raw)
+    assert found == model
+
+
+def test_what_is_not_plain_is_left_to_protobuf() -> None:
+    data = _model().SerializeToString()
+    twice = data + ModelProto(graph=_model().graph).SerializeToString()  # messages in pieces are merged
+    found, values = parse_model(memoryview(twice))
+    assert not values and found == ModelProto.FromString(twice)
+    segment = _model()
+    segment.graph.initializer[0].segment.begin = 1
+    found, values = parse_model(memoryview(segment.SerializeToString()))
+    assert sorted(values) == [2] and found.graph.initializer[0] == segment.graph.initializer[0]
+
+
+def test_damaged_bytes_are_read_as_protobuf_reads_them() -> None:
+    data, random = bytearray(_model().SerializeToString()), np.random.default_rng(1)
+    for _ in range(300):
+        damaged = bytearray(data)
+        for at in random.integers(0, len(data), 4):
+            damaged[at if at % 2 else at % 64] = random.integers(256)
+        del damaged[len(data) - random.integers(0, 3) :]
+        try:
+            wanted = ModelProto.FromString(bytes(damaged))
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                parse_model(memoryview(damaged))
+            continue
+        found, values = parse_model(memoryview(damaged))
+        for number, raw in values.items():
+            found.graph.initializer[number].raw_data = bytes(raw)
+        assert found.SerializeToString(deterministic=True) == wanted.SerializeToString(deterministic=True)
+
+
+def test_values_of_another_size_are_refused() -> None:
+    model = _model()
+    model.graph.initializer[0].dims[0] = 65
+    with pytest.raises(ModelError, match="'a'"):
+        import_model(model.SerializeToString())
+
+
+@pytest.mark.parametrize("rows", [8, "rows"])
+def test_nothing_that_is_kept_lies_in_the_file(rows: int | str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_model(rows), path)
+    constant = import_model(path).constants["c"]
+    assert owned(constant) is not constant
+    compiled = od.compile(path)
+    path.write_bytes(b"")  # who reads a page of it now gets SIGBUS
+    session = od.InferenceSession(compiled)
+    y, _, c = session.run(None, {"x": np.ones((8, 64), np.float32)})
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in _model().graph.initializer}
+    np.testing.assert_array_equal(c, weights["c"])
+    np.testing.assert_allclose(y, (np.ones((8, 64)) @ weights["a"] + weights["b"]) @ weights["c"], 1e-3, 1e-3)
