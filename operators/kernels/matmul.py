@@ -390,22 +390,25 @@ class MatMul(Operator):
         matrix = self.b.value.T if self.trans_b else self.b.value
         dn = len(schedule.nest.dims) - 1
         n_tile, k_tile, steps = schedule.tiles[dn], schedule.k_tile, schedule.inner_steps
-        k, padding = len(matrix), schedule.nest.dims[dn].padding
-        matrix = np.pad(matrix, ((0, 0), (0, padding)))
-        n = matrix.shape[1]
-        packed = schedule.packed(operand)
+        packed, n = schedule.packed(operand), schedule.nest.dims[dn].extent
         chunks = out.reshape(schedule.slot_count(packed), -1)
         used = n_tile * k_tile * matrix.itemsize
+        whole = len(matrix) // k_tile  # steps that are full; the last one may hold fewer rows
         for i in range(schedule.grid[dn]):
             at = min(i * n_tile, n - n_tile)
-            part = np.zeros((steps * k_tile, n_tile), matrix.dtype)
-            part[:k] = matrix[:, at : at + n_tile]
-            slots = schedule.slot(packed, [i], np.arange(steps))
-            chunks[slots, :used] = part.reshape(steps, -1).view(np.uint8)
+            first, after = (int(schedule.slot(packed, [i], step)) for step in (0, 1))
+            mine = chunks[first :: after - first][:steps]
+            tiles = mine[:, :used].view(matrix.dtype).reshape(steps, k_tile, n_tile)
+            columns = matrix[:, at : at + n_tile]  # without the padding, which is zero
+            full = columns[: whole * k_tile].reshape(whole, k_tile, columns.shape[1])
+            tiles[:whole, :, : full.shape[2]] = full
+            if whole < steps:
+                rest = columns[whole * k_tile :]
+                tiles[whole, : len(rest), : rest.shape[1]] = rest
             if self.bias is not None:
-                bias = np.pad(self.bias, (0, padding))[at : at + n_tile]
-                words = bias.astype(np.float32 if self.is_float else np.int32)
-                chunks[slots, -4 * n_tile :] = words.view(np.uint8)
+                bias = self.bias[at : at + n_tile]
+                words = mine[:, -4 * n_tile :].view(np.float32 if self.is_float else np.int32)
+                words[:, : len(bias)] = bias
 
     # -- reference -------------------------------------------------------------------------
 
