@@ -169,7 +169,7 @@ class Tensor:
             )
         return found
 
-    @property
+    @cached_property
     def axis_names(self) -> tuple[str, ...]:
         if self.axes == "...":
             return tuple(f"d{i}" for i in range(MAX_DIMS))
@@ -481,7 +481,7 @@ class Kernel:
             at += 1
         return words
 
-    @property
+    @cached_property
     def words_used(self) -> int:
         """Words of the block that a core reads, header included."""
         if self.members:
@@ -494,7 +494,7 @@ class Kernel:
         """Words of the block as it is sent: as many as all nests have, or more where those do not do."""
         return WORDS * self.block_pieces
 
-    @property
+    @cached_property
     def block_pieces(self) -> int:
         """How many times ``WORDS`` words bring the block: one of ``PIECES``."""
         return next(pieces for pieces in PIECES if pieces * WORDS >= self.words_used)

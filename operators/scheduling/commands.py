@@ -25,6 +25,8 @@ def shim_command_cycles(schedule: Schedule, limit: float = inf, loads_resident: 
     Returns infinity above ``limit``, without counting to the end. ``loads_resident``: the nest also loads
     the operands that stay in the cores.
     """
+    if limit < 0:
+        return inf
     descriptor, task = _costs(schedule.device)
     cycles = 0.0
     for sources, tasks in _shims(schedule, loads_resident or not schedule.in0_resident):

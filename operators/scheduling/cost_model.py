@@ -40,6 +40,7 @@ MANY_STEPS = 16384
 OTHERS_WEIGHT = 0.1
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
 FIRST_EVALUATED, MANY_CANDIDATES = 64, 1024  # candidates of one mapping
+ROUNDING = 1e-9
 FEWER_CALLS = 0.7  # makes a candidate another choice
 
 
@@ -227,18 +228,15 @@ class CostModel:
         cost: Array = slowest + contention + idle + load.beside + self._commands(mapping, load, at)
         return np.where(load.fits, cost, np.inf)
 
-    def cost_with_commands(
-        self, mapping: Mapping, at: int, command_cycles: float, loads_resident: bool = False
-    ) -> float:
-        """Modelled cycles of one candidate whose shim tasks take the controller ``command_cycles``.
+    def beside_commands(self, mapping: Mapping, at: int, loads_resident: bool = False) -> BesideCommands:
+        """What one candidate asks of all but the controller.
 
         ``loads_resident``: the nest is the first of several and loads the operands that stay in the cores.
         """
         load = self._load(mapping, np.array([at]), loads_resident)
-        resources = [*(float(cycles[0]) for cycles in load.resources), command_cycles]
-        slowest = max(resources)
-        contention = OTHERS_WEIGHT * (sum(resources) - slowest)
-        return slowest + contention + float(load.beside[0]) + mapping.columns * self._setup(mapping)
+        resources = [float(cycles[0]) for cycles in load.resources]
+        setup = mapping.columns * self._setup(mapping)
+        return BesideCommands(max(resources), sum(resources), float(load.beside[0]), setup)
 
     def _load(self, mapping: Mapping, at: Array, loads_resident: bool = False) -> _Load:
         """Returns the load of the candidates ``at``; ``loads_resident``: resident operands included."""
@@ -335,6 +333,27 @@ class CostModel:
         too_many = np.where(steps > MANY_STEPS, 1e6 * steps / MANY_STEPS, 0)
         commands: Array = mapping.columns * (self._setup(mapping) + TASK_CYCLES * tasks) + too_many
         return commands
+
+
+class BesideCommands(NamedTuple):
+    """Modelled cycles of one candidate, as far as its shim tasks do not decide them."""
+
+    slowest: float  # of the resources
+    total: float  # of all of them
+    beside: float
+    setup: float
+
+    def cost(self, commands: float) -> float:
+        """Modelled cycles of the candidate where its tasks take the controller ``commands``."""
+        slowest = max(self.slowest, commands)
+        contention = OTHERS_WEIGHT * (self.total + commands - slowest)
+        return slowest + contention + self.beside + self.setup
+
+    def commands_up_to(self, cost: float) -> float:
+        """More than these make it cost more than ``cost``; negative where it does so anyway."""
+        left = cost * (1 + ROUNDING) - self.cost(0)
+        idle = self.slowest * OTHERS_WEIGHT  # until commands are the slowest, a part of them counts
+        return left / OTHERS_WEIGHT if left <= idle else self.slowest + left - idle
 
 
 class _Load(NamedTuple):

@@ -71,10 +71,10 @@ def counted_best(found: Shortlist) -> Solution:
     for mapping in found.top(COUNTED_MAPPINGS, limit):
         for at in model.near_optimal(mapping, limit)[:COUNTED_EACH]:
             schedule = Schedule(model.nest, model.device, model.solution(mapping, at))
-            # Commands alone are no more than all: what takes longer for them is out.
-            commands = shim_command_cycles(schedule, least * FEWEST_CALLS_UP_TO)
+            beside = model.beside_commands(mapping, at)
+            commands = shim_command_cycles(schedule, beside.commands_up_to(least * FEWEST_CALLS_UP_TO))
             if isfinite(commands):
-                cost = model.cost_with_commands(mapping, at, commands)
+                cost = beside.cost(commands)
                 far = RAGGED_UP_TO if model.ragged[at] else FEWEST_CALLS_UP_TO
                 counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution, far))
                 least = min(least, cost)
@@ -89,9 +89,8 @@ def estimated(schedule: Schedule, loads_resident: bool = False) -> float:
     ``loads_resident``: the nest also loads the operands that stay in the cores.
     """
     model = CostModel(schedule.nest, schedule.device, *one_tile(schedule.tiles, schedule.k_tile))
-    return model.cost_with_commands(
-        schedule.mapping, 0, shim_command_cycles(schedule, loads_resident=loads_resident), loads_resident
-    )
+    commands = shim_command_cycles(schedule, loads_resident=loads_resident)
+    return model.beside_commands(schedule.mapping, 0, loads_resident).cost(commands)
 
 
 class Shortlist:

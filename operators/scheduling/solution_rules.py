@@ -6,6 +6,8 @@ Raised errors say which part of the solution it is, what was given, and what wou
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
 from onedispatch.operators.scheduling.candidates import covered, extra_scratch_words, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
@@ -17,6 +19,8 @@ from onedispatch.transactions.base.text import counted, span
 
 def check_solution(schedule: Schedule) -> None:
     """Raises ``SolutionError`` where the schedule's solution does not fit its nest and device."""
+    if schedule in _FITTING:  # nothing of a schedule changes
+        return
     solution, nest = schedule.solution, schedule.nest
     if solution.kernel != nest.kernel.name:
         raise _error(schedule, "kernel", solution.kernel, nest.kernel.name)
@@ -25,6 +29,10 @@ def check_solution(schedule: Schedule) -> None:
     _check_resident(schedule)
     _check_ports(schedule)
     _check_memory(schedule)
+    _FITTING.add(schedule)
+
+
+_FITTING: WeakSet[Schedule] = WeakSet()
 
 
 def _error(schedule: Schedule, part: str, given: object, accepted: str) -> SolutionError:
