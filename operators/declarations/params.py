@@ -177,7 +177,8 @@ class Axis:
     def origin(self, tile_origin: Any) -> Any:
         """First coordinate that the chunk of the tile at ``tile_origin`` holds; arrays give arrays."""
         wanted = self.a * tile_origin // self.den + self.b
-        return np.clip(wanted - wanted % self.align, 0, self.extent - self.chunk)
+        aligned = wanted - wanted % self.align
+        return np.minimum(np.maximum(aligned, 0), self.extent - self.chunk)  # np.clip takes twice as long
 
 
 SCALAR_AXIS = Axis(extent=1, chunk=1, stride=0)

@@ -154,7 +154,7 @@ def _scaled(conv: Any, reader: Any) -> Any:
     if conv.x.element.per_word > 1:
         raise Unsupported(f"weights of {conv.x.dtype}, which a scale would round once more", "float32")
     scale = reader.scale.reshape(-1, *[1] * (len(conv.weights.shape) - 1))
-    value = (np.asarray(conv.weights.value, np.float32) * scale).astype(conv.x.dtype)
+    value = (np.asarray(conv.weights.value, np.float32) * scale).astype(conv.x.dtype, copy=False)
     shift: Array = (conv.bias_values * reader.scale + reader.shift).astype(np.float32)
     weights = TensorSpec(conv.weights.name, value.dtype, value.shape, value)
     bias = TensorSpec(f"{conv.output.name}//bias", shift.dtype, shift.shape, shift)

@@ -97,6 +97,10 @@ class CostModel:
         self._bounds: dict[tuple[object, ...], Array] = {}
         self._fetches: dict[frozenset[str], Array] = {}
         self._rates: dict[tuple[int, int], Array] = {}
+        self._inputs = frozenset(self.words)
+        self._chunks: dict[frozenset[str], tuple[frozenset[int], Array, Array]] = {}
+        self._work: dict[tuple[int | None, int | None, int], Array] = {}
+        self._walked = [d for d, dim in enumerate(nest.dims) if dim.extent > 1]  # of others there is one tile
 
     def best(self, mapping: Mapping, limit: float) -> tuple[float, int | None]:
         """The least cost of ``mapping`` and the first candidate that has it.
@@ -132,7 +136,7 @@ class CostModel:
     def calls(self, mapping: Mapping, at: Array) -> Array:
         """Kernel calls of a core, for the candidates ``at``."""
         calls = self.inner[at]
-        for d in range(len(self.nest.dims)):
+        for d in self._walked:
             calls = calls * self._count(d, mapping.cores_along(d, self.limits.rows))[at]
         return calls
 
@@ -157,16 +161,24 @@ class CostModel:
         unordered = mapping.row_dim, mapping.col_dim, mapping.columns, mapping.in1, mapping.rowcast
         bound = self._bounds.get(unordered)
         if bound is None:
-            bound = self._per_tile(self._rows(mapping), mapping.columns)
-            for d in range(len(self.nest.dims)):
-                bound = bound * self._count(d, mapping.cores_along(d, self.limits.rows))
-            bound = bound + mapping.columns * self._setup(mapping)
+            bound = self._all_tiles(mapping) + mapping.columns * self._setup(mapping)
             for port in (0, 1):
-                names = frozenset(x.name for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1))
+                names = self._names(port, mapping)
                 if names and not (port == 0 and self.nest.in0_resident(mapping.in1)):
                     bound += self._fetches_bound(names) * self._copies(port, names, mapping)
             self._bounds[unordered] = bound
         return bound
+
+    def _all_tiles(self, mapping: Mapping) -> Array:
+        """What the tiles of a core cost at least, whatever feeds them."""
+        placed = mapping.row_dim, mapping.col_dim, mapping.columns
+        found = self._work.get(placed)
+        if found is None:
+            found = self._per_tile(self._rows(mapping), mapping.columns)
+            for d in self._walked:
+                found = found * self._count(d, mapping.cores_along(d, self.limits.rows))
+            self._work[placed] = found
+        return found
 
     def _per_tile(self, rows: int, columns: int) -> Array:
         found = self._rates.get((rows, columns))
@@ -182,22 +194,35 @@ class CostModel:
         """Cycles for fetching every chunk of a port once: as traffic beside the work, and as tasks."""
         found = self._fetches.get(names)
         if found is None:
-            operands = [x for x in self.nest.inputs if x.name in names]
-            along = depends(operands)
-            traffic: Any = sum(self.fetched[x.name] for x in operands) * self.cycles_per_word * OTHERS_WEIGHT
+            along, _, fetched = self._carried(names)
+            traffic = fetched * self.cycles_per_word * OTHERS_WEIGHT
             if K in along:
                 traffic = traffic * self.inner
             found = traffic + TASK_CYCLES * self.per_group
             for d in along - {K}:
-                found = found * self._count(d, 1)
+                found = found * self._count(d, 1) if d in self._walked else found
             found = self._fetches[names] = found * (1 - 1e-9)
         return found
 
     def _copies(self, port: int, names: frozenset[str], mapping: Mapping) -> int:
         """How many parts of the array fetch the same chunks of a port."""
-        along = depends(x for x in self.nest.inputs if x.name in names)
+        along, _, _ = self._carried(names)
         columns = 1 if (mapping.rowcast and port == 0) or mapping.col_dim in along else mapping.columns
         return columns * (1 if port == 1 or mapping.row_dim in along else self._rows(mapping))
+
+    def _names(self, port: int, mapping: Mapping) -> frozenset[str]:
+        """The operands of a port."""
+        return self._inputs & mapping.in1 if port == 1 else self._inputs - mapping.in1
+
+    def _carried(self, names: frozenset[str]) -> tuple[frozenset[int], Array, Array]:
+        """What the chunks of these operands depend on, their words, and those as device memory sees them."""
+        found = self._chunks.get(names)
+        if found is None:
+            operands = [x for x in self.nest.inputs if x.name in names]
+            words: Any = sum(self.words[x.name] for x in operands)
+            fetched: Any = sum(self.fetched[x.name] for x in operands)
+            found = self._chunks[names] = depends(operands), words, fetched
+        return found
 
     def _count(self, dim: int, cores: int) -> Array:
         """Tiles of a dimension that one of ``cores`` along it visits, for every candidate."""
@@ -242,10 +267,11 @@ class CostModel:
         """Returns the load of the candidates ``at``; ``loads_resident``: resident operands included."""
         nest, out = self.nest, self.out[at]
         rows = self._rows(mapping)
-        counts = [self._count(d, mapping.cores_along(d, self.limits.rows))[at] for d in range(len(nest.dims))]
+        counts: list[IntArray] = [1] * len(nest.dims)
         outer = np.ones_like(out)
-        for count in counts:
-            outer = outer * count
+        for d in self._walked:
+            counts[d] = self._count(d, mapping.cores_along(d, self.limits.rows))[at]
+            outer = outer * counts[d]
         served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
         fits = _hold(self.limits, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
@@ -302,18 +328,17 @@ class CostModel:
     def _port(
         self, port: int, mapping: Mapping, counts: Sequence[IntArray], outer: Array, at: Array
     ) -> _Port:
-        operands = [x for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1)]
+        names = self._names(port, mapping)
         result = _Port(np.zeros_like(outer))
-        if not operands:
+        if not names:
             return result
-        along = depends(operands)
+        along, words, fetched = self._carried(names)
         looped = np.zeros(outer.shape, bool)
         for d in along - {K}:
             looped = looped | (counts[d] > 1)
         inner = self.inner[at]
-        result.operands = len(operands)
-        result.words = sum(self.words[x.name][at] for x in operands)
-        result.fetched = sum(self.fetched[x.name][at] for x in operands)
+        result.operands = len(names)
+        result.words, result.fetched = words[at], fetched[at]
         result.panel = np.where((inner > 1) & (K in along), inner, 1)
         result.chunks = np.where(looped | (result.panel > 1), outer * result.panel, 1)
         for d in reversed(mapping.order):

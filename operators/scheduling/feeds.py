@@ -41,6 +41,7 @@ class Feeds:
         self.packed: list[tuple[str, int, int]] = []
         self.packed_at: dict[str, int] = {}
         self._axes: dict[str, list[Axis]] = {}
+        self._boxes: dict[str, Dims] = {}
         at = const_at
         for operand in schedule.nest.inputs:
             if not isinstance(operand, Packed):
@@ -65,6 +66,11 @@ class Feeds:
 
     def _box(self, operand: Operand | Packed) -> Dims:
         """A chunk as (count, stride) in words, innermost first."""
+        if operand.name not in self._boxes:
+            self._boxes[operand.name] = self._boxed(operand)
+        return self._boxes[operand.name]
+
+    def _boxed(self, operand: Operand | Packed) -> Dims:
         if isinstance(operand, Packed):
             return ((self.schedule.words(operand), 1),)
         s = self.schedule

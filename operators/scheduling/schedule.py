@@ -139,13 +139,15 @@ class Schedule:
     def origins_of(self, columns: Sequence[int], rows: Sequence[int]) -> np.ndarray[Any, Any]:
         """Tile origins [cores, outer steps, dims] that cores visit, in order (as the super kernel does)."""
         column, row = np.array(columns, np.int64)[:, None], np.array(rows, np.int64)[:, None]
-        axes = []
+        found = np.zeros((len(column), self.outer_steps, len(self.tiles)), np.int64)
         for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):
+            if self.grid[d] == 1:  # one tile, at 0
+                continue
             cc, cr, oc = self.strides(d)
             index = np.minimum(column * cc + row * cr + np.arange(count) * oc, self.grid[d] - 1)
             origins = np.minimum(index * tile, self.nest.dims[d].extent - tile)
-            axes.append(origins[:, self._visits[d]])
-        return np.stack(axes, axis=-1) if axes else np.zeros((len(column), 1, 0), np.int64)
+            found[..., d] = origins[:, self._visits[d]]
+        return found
 
     @cached_property
     def _visits(self) -> list[np.ndarray[Any, Any]]:
