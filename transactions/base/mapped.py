@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class _Mapped(mmap.mmap):
     """A file's bytes, read-only."""
 
 
-_MAPPED: WeakSet[_Mapped] = WeakSet()
+_MAPPED: WeakValueDictionary[int, _Mapped] = WeakValueDictionary()  # by identity
 
 
 def mapped(number: int) -> memoryview | None:
@@ -31,15 +31,16 @@ def mapped(number: int) -> memoryview | None:
     with suppress(OSError, ValueError):
         if os.fstat(number).st_size:
             file = _Mapped(number, 0, access=mmap.ACCESS_READ)
-            _MAPPED.add(file)
+            _MAPPED[id(file)] = file
             return memoryview(file)
     return None
 
 
 def forget_pages() -> None:
     """Gives back the memory of what was looked at so far; who looks again reads again."""
-    for file in list(_MAPPED):
-        with suppress(ValueError):  # closed meanwhile
+    for reference in _MAPPED.valuerefs():  # a list: other threads may map files meanwhile
+        file = reference()
+        if file is not None:
             file.madvise(mmap.MADV_DONTNEED)
 
 
