@@ -23,6 +23,8 @@ from tests.scheduling import longest_first
 from tests.tables import NIGHTLY
 
 ROOT = Path(__file__).resolve().parent.parent
+# Runs of a device are made from their recordings too, and compared; also in processes that tests start.
+os.environ.setdefault("ONEDISPATCH_RECORD", "off" if NIGHTLY else "verify")
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

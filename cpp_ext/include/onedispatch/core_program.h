@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "onedispatch/device_description.h"
-#include "onedispatch/kernel_call.h"
+#include "onedispatch/operation_call.h"
 #include "onedispatch/kernel_codes.h"
 #include "onedispatch/print_log.h"
 #include "onedispatch/register_map.h"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "onedispatch/text.h"
 #include "sim/array/bytes.h"
 
 namespace onedispatch::sim {
@@ -36,7 +37,7 @@ uint32_t Recorder::add_access(const Channel& channel, uint64_t words, bool write
   access.write = write;
   access.argument = argument_of(region);
   access.source = source;
-  if (region.bytes / 4 > kMostWords) refuse("an argument has " + std::to_string(region.bytes) + " bytes");
+  if (region.bytes / 4 > kMostWords) refuse("an argument has " + counted(region.bytes, "byte"));
   const Space space(Space::kDdr, static_cast<uint32_t>(flow_.accesses.size()));
   const int64_t shift = (static_cast<int64_t>(region.origin) - static_cast<int64_t>(region.address)) / 4;
   channel.cursor.for_runs(

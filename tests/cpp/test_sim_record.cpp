@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recordings: what words are by where they came from, and runs that are made from that.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "sim/record/segments.h"
+#include "test_xrt_support.h"
+
+namespace onedispatch::sim {
+namespace {
+
+
+// Words one by one, so that it does not matter where runs are cut.
+std::vector<std::pair<uint32_t, uint32_t>> words_of(const Segments& segments, const Slice& slice) {
+  std::vector<std::pair<uint32_t, uint32_t>> words;
+  segments.for_runs(slice, [&](Space space, uint32_t first, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) words.emplace_back(space.bits, first + (space.kind() == Space::kPadding ? 0 : i));
+  });
+  return words;
+}
+
+TEST(Segments, BlocksHoldTheWordsThatWereAddedInTheirOrder) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    BlockBuilder builder;
+    Segments segments;
+    std::vector<std::pair<uint32_t, uint32_t>> expected;
+    const uint32_t run = 1 + random() % 5, lines = 1 + random() % 4, planes = 1 + random() % 4;
+    for (uint32_t k = 0; k < planes; ++k) {
+      for (uint32_t j = 0; j < lines; ++j) {
+        const Space space(random() % 4 == 0 ? Space::kPadding : Space::kDdr, 1);
+        const uint32_t first = 1000 * k + 100 * j;
+        builder.add(space, first, run);
+        for (uint32_t i = 0; i < run; ++i) expected.emplace_back(space.bits, space.kind() == Space::kPadding ? first : first + i);
+      }
+    }
+    const uint32_t segment = segments.add(builder.take());
+    ASSERT_EQ(segments.words(segment), expected.size());
+    const auto all = static_cast<uint32_t>(expected.size());
+    const uint32_t from = random() % all, count = 1 + random() % (all - from);
+    const std::vector<std::pair<uint32_t, uint32_t>> part(expected.begin() + from, expected.begin() + from + count);
+    EXPECT_EQ(words_of(segments, {segment, from, count}), part);
+    EXPECT_EQ(words_of(segments, {segment, 0, all}), expected);
+  }
+}
+
+TEST(Segments, EvenPatternsAreOneBlock) {
+  BlockBuilder builder;
+  for (uint32_t k = 0; k < 3; ++k)
+    for (uint32_t j = 0; j < 4; ++j)
+      for (uint32_t i = 0; i < 5; ++i) builder.add(Space(Space::kDdr, 0), 1000 * k + 100 * j + 10 * i, 2);
+  EXPECT_EQ(builder.take().size(), 1u);
+}
+
+// Every word knows who wrote it last.
+TEST(Pieces, AgreeWithAWordModel) {
+  std::mt19937 random(5);
+  constexpr uint32_t kWords = 64;
+  Pieces pieces;
+  std::vector<std::pair<uint32_t, uint32_t>> model(kWords, {~0u, 0});
+  for (uint32_t round = 0; round < 2000; ++round) {
+    const uint32_t first = random() % kWords, count = 1 + random() % (kWords - first), offset = random() % 9;
+    pieces.write(first, {round, offset, count});
+    for (uint32_t i = 0; i < count; ++i) model[first + i] = {round, offset + i};
+    const uint32_t from = random() % kWords, length = 1 + random() % (kWords - from);
+    std::vector<std::pair<uint32_t, uint32_t>> found;
+    const bool known = pieces.read(from, length, [&](const Slice& slice) {
+      for (uint32_t i = 0; i < slice.words; ++i) found.emplace_back(slice.segment, slice.offset + i);
+    });
+    const std::vector<std::pair<uint32_t, uint32_t>> wanted(model.begin() + from, model.begin() + from + length);
+    const bool written = std::none_of(wanted.begin(), wanted.end(), [](const auto& word) { return word.first == ~0u; });
+    ASSERT_EQ(known, written);
+    if (known) ASSERT_EQ(found, wanted);
+  }
+}
+
+}  // namespace
+}  // namespace onedispatch::sim
+
+namespace onedispatch::xrt {
+namespace {
+
+using testing::Host;
+using namespace sim::testing;  // NOLINT: routes and descriptors
+namespace reg = onedispatch::reg;
+namespace bd = onedispatch::bd;
+
+constexpr uint32_t kWords = 64;
+
+// Argument 0 through the memory tile into argument 1.
+std::vector<uint8_t> copy() {
+  Builder b;
+  lay_feed_and_drain(b, 0);
+  lay_tokens(b, 0);
+  const BdList take = {{bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
+  for (const uint32_t i : {0u, 1u}) b.block(tile_address(0, 0, reg::shim::DMA_BD.at(i)), shim_bd({{bd::shim::length, kWords}})).patch(0, i, i, 0);
+  b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)), mem_bd(0, kWords, {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}}));
+  b.block(tile_address(0, 1, reg::mem::DMA_BD.at(24)), mem_bd(0, kWords, take));
+  b.write(tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(5)), task(24)).write(tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0)), task(0));
+  b.write(tile_address(0, 0, reg::shim::DMA_S2MM_QUEUE.at(0)), task(1, 1, true)).write(tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0)), task(0));
+  return b.token(0, 0, false, 0).bytes();
+}
+
+struct Recorded : Host {
+  std::vector<uint8_t> content = copy();
+  bo instructions = buffer(content);
+  hw_context recording = [this] {
+    npu.set_record("on");
+    return hw_context(npu, binary.get_uuid());
+  }();
+  kernel own{recording, "MLIR_AIE"};
+
+  RunReport start(const bo& from, const bo& to) {
+    run made(own);
+    made.set_arg(0, uint64_t{3});
+    made.set_arg(1, instructions);
+    made.set_arg(2, uint64_t{content.size()});
+    made.set_arg(3, from);
+    made.set_arg(4, to);
+    made.start();
+    made.wait();
+    return made.report();
+  }
+  bo filled(uint8_t value) { return buffer(std::vector<uint8_t>(size_t{4} * kWords, value)); }
+  static uint8_t first(const bo& of) { return of.map()[0]; }
+};
+
+TEST(Recording, CopiesWhatThereIsNow) {
+  Recorded host;
+  bo to(host.npu, size_t{4} * kWords);
+  uint64_t cycles = 0;
+  const std::vector<std::string> expected{"these instructions came for the first time", kRecorded, kReplayed, kReplayed};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const RunReport report = host.start(host.filled(static_cast<uint8_t>(7 + i)), to);
+    EXPECT_EQ(report.recorded, expected[i]);
+    EXPECT_EQ(Recorded::first(to), 7 + i);
+    if (i != 0) EXPECT_EQ(report.cycles, cycles);
+    cycles = report.cycles;
+  }
+}
+
+TEST(Recording, ReadsWhatTheHostWroteOnly) {
+  Recorded host;
+  bo to(host.npu, size_t{4} * kWords), nothing(host.npu, size_t{4} * kWords);
+  for (int i = 0; i < 3; ++i) host.start(host.filled(1), to);
+  EXPECT_THROW(host.start(nothing, to), SimulationError);
+  host.start(host.filled(9), to);
+  EXPECT_EQ(Recorded::first(to), 9);
+}
+
+TEST(Recording, IsNotUsedForOneBufferTwice) {
+  Recorded host;
+  bo to(host.npu, size_t{4} * kWords), same = host.filled(5);
+  for (int i = 0; i < 3; ++i) host.start(host.filled(1), to);
+  EXPECT_NE(host.start(same, same).recorded, kReplayed);
+  EXPECT_EQ(host.start(same, to).recorded, kReplayed);
+}
+
+TEST(Recording, IsNotUsedForOtherInstructions) {
+  Recorded host;
+  bo to(host.npu, size_t{4} * kWords);
+  for (int i = 0; i < 3; ++i) host.start(host.filled(1), to);
+  uint8_t* const words = host.instructions.map();
+  const uint8_t before = words[host.content.size() - 8];
+  words[host.content.size() - 8] ^= 1;  // of the token that it waits for
+  EXPECT_THROW(host.start(host.filled(2), to), std::runtime_error);
+  words[host.content.size() - 8] = before;
+  host.start(host.filled(3), to);
+  EXPECT_EQ(Recorded::first(to), 3);
+}
+
+TEST(Recording, ModesAreThree) {
+  device npu("npu2");
+  EXPECT_THROW(npu.set_record("sometimes"), DeviceError);
+  npu.set_record("verify");
+}
+
+}  // namespace
+}  // namespace onedispatch::xrt
