@@ -71,7 +71,9 @@ TEST(Pieces, AgreeWithAWordModel) {
     const std::vector<std::pair<uint32_t, uint32_t>> wanted(model.begin() + from, model.begin() + from + length);
     const bool written = std::none_of(wanted.begin(), wanted.end(), [](const auto& word) { return word.first == ~0u; });
     ASSERT_EQ(known, written);
-    if (known) ASSERT_EQ(found, wanted);
+    if (known) {
+      ASSERT_EQ(found, wanted);
+    }
   }
 }
 
@@ -135,7 +137,9 @@ TEST(Recording, CopiesWhatThereIsNow) {
     const RunReport report = host.start(host.filled(static_cast<uint8_t>(7 + i)), to);
     EXPECT_EQ(report.recorded, expected[i]);
     EXPECT_EQ(Recorded::first(to), 7 + i);
-    if (i != 0) EXPECT_EQ(report.cycles, cycles);
+    if (i != 0) {
+      EXPECT_EQ(report.cycles, cycles);
+    }
     cycles = report.cycles;
   }
 }

@@ -11,11 +11,14 @@ namespace onedispatch {
 
 namespace {
 
-// Kernels each of whose results is one sum that takes its members in order, whatever the steps.
+// Kernels that compute each element by itself, in one order, whatever else the tile has and however operands lie.
+// Those of them that sum along steps take members in order, too.
+constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od::gemm"};
 constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
 
-bool sums_in_order(const od_kernel_spec& spec) {
-  return std::any_of(std::begin(kSumsInOrder), std::end(kSumsInOrder), [&spec](const char* name) {
+template <size_t count>
+bool is_one_of(const od_kernel_spec& spec, const char* const (&names)[count]) {
+  return std::any_of(names, names + count, [&spec](const char* name) {
     const size_t length = std::strlen(name);
     return std::strncmp(spec.name, name, length) == 0 && (spec.name[length] == '@' || spec.name[length] == 0);
   });
@@ -78,7 +81,7 @@ uint32_t along_of(const od_setup& setup, uint32_t dim) {
 std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   const od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
-  if (spec.members != 0 || plan->origin() != Origin::kOwn) return nullptr;
+  if (plan->origin() != Origin::kOwn || !is_one_of(spec, kJoined)) return nullptr;
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
@@ -86,7 +89,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
-  shape->joins_steps = sums_in_order(spec);
+  shape->joins_steps = is_one_of(spec, kSumsInOrder);
   uint32_t outputs = 0;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];

@@ -26,4 +26,15 @@ constexpr int32_t signed_bits(uint32_t word, unsigned low, unsigned width) {
 
 std::string hex(uint64_t value);
 
+// Short runs are copied word by word: a call to memcpy would cost more than the words.
+constexpr uint64_t kShortRun = 8;
+
+inline void copy_words(uint8_t* to, const uint8_t* from, uint64_t words) {
+  if (words <= kShortRun) {
+    for (uint64_t i = 0; i < words; ++i) store32(to + 4 * i, load32(from + 4 * i));
+  } else {
+    std::memcpy(to, from, words * 4);
+  }
+}
+
 }  // namespace onedispatch::sim

@@ -65,16 +65,16 @@ void RecordingBuilder::add_run(Space space, uint32_t first, uint32_t local, uint
 }
 
 uint32_t RecordingBuilder::add_view(uint32_t words) {
-  std::vector<Block>& blocks = made_->blocks;
+  std::vector<RunBlock>& blocks = made_->blocks;
   Recording::View view;
   view.words = words;
   view.first_block = static_cast<uint32_t>(blocks.size());
   for (BlockBuilder* builder : {&padding_, &data_}) {
-    const std::vector<Block>& made = builder->take();
+    const std::vector<RunBlock>& made = builder->take();
     blocks.insert(blocks.end(), made.begin(), made.end());
   }
   view.blocks = static_cast<uint32_t>(blocks.size()) - view.first_block;
-  const Block& last = blocks.back();
+  const RunBlock& last = blocks.back();
   if (view.blocks == 1 && last.run == words && last.space.kind() != Space::kPadding) {
     view.direct = true;
     view.space = last.space;
@@ -212,7 +212,7 @@ void RecordingBuilder::keep() {
     first += place[space.id()];
     space = Space(Space::kOut, 0);
   };
-  for (Block& block : made_->blocks) settle(block.space, block.first);
+  for (RunBlock& block : made_->blocks) settle(block.space, block.first);
   for (Recording::View& view : made_->views)
     if (view.direct) settle(view.space, view.first);
 }
@@ -266,9 +266,9 @@ void RecordingBuilder::store_all() {
   for (auto first = stored_.begin(); first != stored_.end();) {
     const auto end = std::find_if(first, stored_.end(), [&](const Stored& one) { return one.part != first->part; });
     for (auto at = first; at != end; ++at) data_.add(Space(Space::kDdr, at->argument), at->first, at->local, at->words);
-    const std::vector<Block>& made = data_.take();
+    const std::vector<RunBlock>& made = data_.take();
     Recording::Part& part = made_->parts[first->part];
-    const Block& only = made.front();
+    const RunBlock& only = made.front();
     const bool whole = made.size() == 1 && only.local == 0 && only.words() == only.run && 4 * only.run == part.out_bytes;
     if (part.operation != nullptr && !part.direct && whole) {
       part.direct = true;

@@ -36,7 +36,7 @@ const Join::Words& Join::words_of_view(uint32_t index) {
   };
   if (view.direct) put(view.space, view.first, 0, view.words);
   for (uint32_t b = 0; b < view.blocks; ++b) {
-    const Block& block = recording_.blocks[view.first_block + b];
+    const RunBlock& block = recording_.blocks[view.first_block + b];
     const auto& s = block.steps;
     for (int64_t k = 0; k < s[2].count; ++k)
       for (int64_t j = 0; j < s[1].count; ++j)

@@ -12,23 +12,14 @@ namespace onedispatch::sim {
 
 namespace {
 
-constexpr uint64_t kShortRun = 8;    // words: a call of memcpy would cost more
 constexpr unsigned kSpins = 20'000;  // some tens of microseconds: what a level takes at least
 constexpr size_t kBehind = 64;       // bytes behind a chunk that vector loads may touch
 
-void pause() { __builtin_ia32_pause(); }
-
-void copy_words(uint8_t* to, const uint8_t* from, uint32_t words) {
-  if (words <= kShortRun) {
-    for (uint32_t i = 0; i < words; ++i) store32(to + size_t{4} * i, load32(from + size_t{4} * i));
-  } else {
-    std::memcpy(to, from, size_t{4} * words);
-  }
-}
+void relax() { __builtin_ia32_pause(); }
 
 // Between the chunk and the block's words in a space; `copy` takes both places and a number of words.
 template <typename Copy>
-void walk(const Block& block, uint8_t* chunk, uint8_t* first, Copy copy) {
+void walk(const RunBlock& block, uint8_t* chunk, uint8_t* first, Copy copy) {
   const auto at = [](uint8_t* base, int64_t words) { return base + 4 * words; };
   uint8_t *const local = chunk + size_t{4} * block.local;
   for (uint32_t k = 0; k < block.steps[2].count; ++k) {
@@ -44,15 +35,15 @@ void walk(const Block& block, uint8_t* chunk, uint8_t* first, Copy copy) {
   }
 }
 
-void gather(const Block& block, uint8_t* chunk, uint8_t* first) {
+void gather(const RunBlock& block, uint8_t* chunk, uint8_t* first) {
   walk(block, chunk, first, [](uint8_t* here, const uint8_t* there, uint32_t words) { copy_words(here, there, words); });
 }
 
-void scatter(const Block& block, uint8_t* chunk, uint8_t* first) {
+void scatter(const RunBlock& block, uint8_t* chunk, uint8_t* first) {
   walk(block, chunk, first, [](const uint8_t* here, uint8_t* there, uint32_t words) { copy_words(there, here, words); });
 }
 
-void pad(const Block& block, uint8_t* chunk) {
+void pad(const RunBlock& block, uint8_t* chunk) {
   const uint32_t value = block.first;
   walk(block, chunk, chunk, [value](uint8_t* here, const uint8_t*, uint32_t words) {
     for (uint32_t i = 0; i < words; ++i) store32(here + size_t{4} * i, value);
@@ -84,7 +75,7 @@ const uint8_t* Playback::chunk(uint32_t index, uint32_t port, Workspace& space) 
   if (space.held[port] == index) return made.data();
   if (made.empty()) made.resize(size_t{4} * recording_.most_words + kBehind);
   for (uint32_t i = 0; i < view.blocks; ++i) {
-    const Block& block = recording_.blocks[view.first_block + i];
+    const RunBlock& block = recording_.blocks[view.first_block + i];
     if (block.space.kind() == Space::kPadding) {
       pad(block, made.data());
     } else {
@@ -97,7 +88,7 @@ const uint8_t* Playback::chunk(uint32_t index, uint32_t port, Workspace& space) 
 
 void Playback::store(const Recording::Part& part, const uint8_t* chunk) const {
   for (uint32_t i = 0; i < part.blocks; ++i) {
-    const Block& block = recording_.blocks[part.first_block + i];
+    const RunBlock& block = recording_.blocks[part.first_block + i];
     scatter(block, const_cast<uint8_t*>(chunk), place(block.space, block.first));
   }
 }
@@ -164,7 +155,7 @@ void Playback::help() {
         if (stopped_.load(std::memory_order_acquire) || WorkerPool::shared().pausing()) return;
         now = level_.load(std::memory_order_acquire);
         if (spin < kSpins) {
-          pause();
+          relax();
         } else {
           std::this_thread::yield();
         }
@@ -193,7 +184,7 @@ bool Playback::run() {
       for (unsigned spin = 0; progress_[level].done.load(std::memory_order_acquire) != parts; ++spin) {
         if (stopped_.load(std::memory_order_acquire)) break;
         if (spin < kSpins) {
-          pause();
+          relax();
         } else {
           std::this_thread::yield();
         }

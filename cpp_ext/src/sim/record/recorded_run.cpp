@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sim/array/bytes.h"
 #include "sim/control/controller.h"
 #include "sim/record/builder.h"
 #include "sim/record/playback.h"
@@ -32,11 +33,15 @@ void put_back(const std::vector<uint8_t>& copy, const std::vector<WordRange>& ra
 
 constexpr uint8_t kScrambled = 0xA5;
 
+// Which NaN comes of several depends on the order of operands of an instruction, which is the compiler's.
+bool is_nan(const uint8_t* word) { return (load32(word) & 0x7FFFFFFFu) > 0x7F800000u; }
+
 std::string first_difference(const std::vector<uint8_t>& played, const std::vector<uint8_t>& by_engine, const std::vector<WordRange>& ranges) {
   size_t at = 0;
   for (const WordRange& range : ranges) {
     for (uint32_t i = 0; i < range.words; ++i, at += 4) {
-      if (std::memcmp(&played[at], &by_engine[at], 4) != 0)
+      const bool both_nan = is_nan(&played[at]) && is_nan(&by_engine[at]);
+      if (!both_nan && std::memcmp(&played[at], &by_engine[at], 4) != 0)
         return "word " + std::to_string(range.first + i) + " of argument " + std::to_string(range.argument);
     }
   }
@@ -79,6 +84,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
   std::shared_ptr<const Recording> made;
   if (why.empty() && !broken_ && recordings_.wants(bytes, size)) return recording_run(bytes, size, arguments, made);
   if (why.empty()) why = recordings_.refusal(bytes, size);
+  if (why.empty()) why = recordings_.failed(bytes, size);
   RunReport report = run_engine(bytes, size, std::move(arguments));
   report.recorded = why.empty() ? "these instructions came for the first time" : why;
   return report;
@@ -118,13 +124,22 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
   }
   array_.observer = nullptr;
   try {
+    if (overlap(arguments)) {
+      recordings_.fail(bytes, size);
+      report.recorded = "two of its arguments overlap";
+      return report;
+    }
     if (!recorder.refusal().empty()) throw recorder.refusal();
     std::shared_ptr<Recording> recording = RecordingBuilder(recorder.take(), arguments).make();
     recording->guard.instructions.assign(bytes, bytes + size);
     recording->report = report;
     recording->took = array_.now - start;
     made = std::move(recording);
-    if (state() != before) throw std::string("it leaves the array in another state than it found");
+    if (state() != before) {
+      recordings_.fail(bytes, size);
+      report.recorded = "it leaves the array in another state than it found";
+      return report;
+    }
     recordings_.add(made, before);
     report.recorded = kRecorded;
   } catch (const std::string& why) {
@@ -162,7 +177,7 @@ RunReport Simulator::verified_run(const Recording* found, const uint8_t* bytes, 
   }
   std::string difference = complete ? "" : "a kernel refuses its data, which";
   if (report.cycles != judged->report.cycles) difference = std::to_string(judged->report.cycles) + " cycles, which";
-  if (difference.empty() && played != by_engine) difference = first_difference(played, by_engine, judged->written);
+  if (difference.empty()) difference = first_difference(played, by_engine, judged->written);
   if (!difference.empty()) {
     throw SimulationError("recording", {"a run that was recorded", difference + " differs on the engine", "the same words and cycles both ways",
                                         "Run with record=False, and report this as an error of the simulator."});

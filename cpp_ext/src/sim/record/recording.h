@@ -91,7 +91,7 @@ struct Recording {
   std::vector<Base> bases;
   std::vector<Part> parts;  // by levels: those of one level do not touch what others of it write
   std::vector<Level> levels;
-  std::vector<Block> blocks;
+  std::vector<RunBlock> blocks;
   std::vector<uint32_t> literals;
   std::vector<WordRange> written;
   uint32_t kept_words = 0;  // of out chunks that others read on the chip

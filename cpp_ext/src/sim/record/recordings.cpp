@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace onedispatch::sim {
 
 namespace {
 
 constexpr size_t kMostRecordings = 8;   // each has some megabytes
-constexpr size_t kMostRefusals = 1024;
+constexpr size_t kMostRefusals = 1024, kMostSeen = 1024;
+constexpr unsigned kMostFailures = 3;  // each costs as much as a recording
 
 }  // namespace
 
@@ -46,14 +48,21 @@ void Recordings::add(std::shared_ptr<const Recording> recording, ArrayState stat
 }
 
 bool Recordings::wants(const uint8_t* bytes, size_t size) {
-  const bool again = last_.size() == size && std::equal(last_.begin(), last_.end(), bytes);
-  if (!again) last_.assign(bytes, bytes + size);
-  return again && refusal(bytes, size).empty();
+  if (seen_.size() > kMostSeen) seen_.clear();
+  Seen& seen = seen_[key(bytes, size)];
+  const bool again = std::exchange(seen.before, true);
+  return again && seen.failures < kMostFailures && refusal(bytes, size).empty();
 }
 
 void Recordings::refuse(const uint8_t* bytes, size_t size, std::string why) {
   if (refusals_.size() == kMostRefusals) refusals_.clear();
   refusals_[key(bytes, size)] = std::move(why);
+}
+
+std::string Recordings::failed(const uint8_t* bytes, size_t size) const {
+  const auto found = seen_.find(key(bytes, size));
+  const bool often = found != seen_.end() && found->second.failures >= kMostFailures;
+  return often ? "it left the array in another state each time, or its arguments overlapped" : "";
 }
 
 std::string Recordings::refusal(const uint8_t* bytes, size_t size) const {

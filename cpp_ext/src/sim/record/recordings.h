@@ -21,9 +21,13 @@ class Recordings {
   bool knows(const uint8_t* bytes, size_t size) const;
   void add(std::shared_ptr<const Recording> recording, ArrayState state);
 
-  // Whether the run is to be recorded: instructions that come a second time, and were not refused.
+  // Whether the run is to be recorded: instructions that come again, were not refused, and did not fail too often.
   bool wants(const uint8_t* bytes, size_t size);
+  // Of a run that was to be recorded and could not be, for a reason that may pass.
+  void fail(const uint8_t* bytes, size_t size) { ++seen_[key(bytes, size)].failures; }
   void refuse(const uint8_t* bytes, size_t size, std::string why);
+  // Says so where it failed too often; else empty.
+  std::string failed(const uint8_t* bytes, size_t size) const;
   // Why runs of these instructions are not recorded; empty where nothing is known against it.
   std::string refusal(const uint8_t* bytes, size_t size) const;
 
@@ -35,7 +39,11 @@ class Recordings {
     ArrayState state;
   };
   std::list<Entry> entries_;          // the last used first
-  std::vector<uint8_t> last_;         // instructions of the last run of the engine
+  struct Seen {
+    bool before = false;
+    unsigned failures = 0;
+  };
+  std::map<uint64_t, Seen> seen_;  // by instructions
   std::map<uint64_t, std::string> refusals_;
 };
 

@@ -6,11 +6,11 @@
 namespace onedispatch::sim {
 
 // Whether `next` lies behind the blocks that `block` has along dimension `dim`, as far as they lie apart; then it joins.
-bool BlockBuilder::joins(Block& block, const Block& next, unsigned dim) {
+bool BlockBuilder::joins(RunBlock& block, const RunBlock& next, unsigned dim) {
   bool alike = block.space == next.space && block.run == next.run;
   for (unsigned d = 0; d < dim; ++d) alike = alike && block.steps[d] == next.steps[d];
   if (!alike) return false;
-  Block::Step& step = block.steps[dim];
+  RunBlock::Step& step = block.steps[dim];
   const auto apart = [](uint32_t from, uint32_t to) { return static_cast<int64_t>(to) - static_cast<int64_t>(from); };
   const int64_t there = apart(block.first, next.first), here = apart(block.local, next.local);
   if (step.count == 1) {
@@ -41,10 +41,10 @@ void BlockBuilder::fold(unsigned dim) {
   if (!blocks_.empty()) blocks_.resize(kept + 1);
 }
 
-const std::vector<Block>& BlockBuilder::take() {
+const std::vector<RunBlock>& BlockBuilder::take() {
   flush();
   if (line_.run != 0) blocks_.push_back(line_);
-  line_ = run_ = Block{};
+  line_ = run_ = RunBlock{};
   end_ = 0;
   fold(1);
   fold(2);
@@ -53,11 +53,11 @@ const std::vector<Block>& BlockBuilder::take() {
   return done_;
 }
 
-uint32_t Segments::add(const std::vector<Block>& blocks) {
+uint32_t Segments::add(const std::vector<RunBlock>& blocks) {
   Entry entry;
   entry.first = static_cast<uint32_t>(blocks_.size());
   entry.count = static_cast<uint32_t>(blocks.size());
-  for (const Block& block : blocks) entry.words += block.words();
+  for (const RunBlock& block : blocks) entry.words += block.words();
   blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
   segments_.push_back(entry);
   return static_cast<uint32_t>(segments_.size() - 1);

@@ -30,7 +30,7 @@ struct Space {
 
 // Runs of consecutive words in a space, and where each lies in a chunk or a stream; repeated along up to three
 // dimensions, innermost first.
-struct Block {
+struct RunBlock {
   struct Step {
     uint32_t count = 1;
     int32_t step = 0, local = 0;  // words: in the space, in the chunk
@@ -64,16 +64,16 @@ class BlockBuilder {
     run_.run = words;
   }
   // All that was added, which is forgotten.
-  const std::vector<Block>& take();
+  const std::vector<RunBlock>& take();
 
  private:
   void flush();
   void fold(unsigned dim);
-  static bool joins(Block& block, const Block& next, unsigned dim);
+  static bool joins(RunBlock& block, const RunBlock& next, unsigned dim);
 
   uint32_t end_ = 0;
-  Block run_, line_;  // the run, and the line of equal runs before it
-  std::vector<Block> blocks_, done_;
+  RunBlock run_, line_;  // the run, and the line of equal runs before it
+  std::vector<RunBlock> blocks_, done_;
 };
 
 // Part of a segment.
@@ -86,7 +86,7 @@ struct Slice {
 
 class Segments {
  public:
-  uint32_t add(const std::vector<Block>& blocks);
+  uint32_t add(const std::vector<RunBlock>& blocks);
   uint32_t words(uint32_t segment) const { return segments_[segment].words; }
   size_t size() const { return segments_.size(); }
   // The space of a segment's first word.
@@ -106,7 +106,7 @@ class Segments {
     uint32_t first = 0, count = 0, words = 0;
     mutable uint32_t near = 0, near_at = 0;  // the block that was found last, and its first word
   };
-  std::vector<Block> blocks_;
+  std::vector<RunBlock> blocks_;
   std::vector<Entry> segments_;
 };
 
@@ -120,7 +120,7 @@ void Segments::for_runs(const Slice& slice, Use use) const {
   entry.near_at = start;
   uint32_t inside = slice.offset - start, left = slice.words;
   for (; left > 0; ++index, inside = 0) {
-    const Block& block = blocks_[entry.first + index];
+    const RunBlock& block = blocks_[entry.first + index];
     const bool padding = block.space.kind() == Space::kPadding;
     uint32_t runs = inside / block.run, part = inside % block.run;
     const uint32_t all = block.steps[0].count * block.steps[1].count * block.steps[2].count;

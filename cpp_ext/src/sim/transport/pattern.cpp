@@ -8,21 +8,6 @@
 #include "sim/array/bytes.h"
 
 namespace onedispatch::sim {
-namespace {
-
-// Short runs are copied word by word: a call to memcpy would cost more than the words.
-constexpr uint64_t kShortRun = 8;
-
-void copy_words(uint8_t* to, const uint8_t* from, uint64_t words) {
-  if (words <= kShortRun) {
-    for (uint64_t i = 0; i < words; ++i) store32(to + 4 * i, load32(from + 4 * i));
-  } else {
-    std::memcpy(to, from, words * 4);
-  }
-}
-
-}  // namespace
-
 Shape resolve(Shape shape) {
   uint64_t inner = 1;
   unsigned used = 0;
