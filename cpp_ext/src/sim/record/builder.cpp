@@ -217,6 +217,29 @@ void RecordingBuilder::keep() {
     if (view.direct) settle(view.space, view.first);
 }
 
+// No word is written by two of the parts: they run side by side.
+void RecordingBuilder::share(std::vector<JoinedPart>& parts) const {
+  std::map<uint32_t, std::vector<bool>> taken;  // by argument
+  for (JoinedPart& part : parts) {
+    std::vector<Stored> own;
+    for (const Stored& one : part.stored) {
+      std::vector<bool>& words = taken[one.argument];
+      words.resize(regions_[one.argument]->bytes / 4);
+      for (uint32_t i = 0; i < one.words; ++i) {
+        if (words[one.first + i]) continue;
+        words[one.first + i] = true;
+        const bool further = !own.empty() && own.back().first + own.back().words == one.first + i && own.back().local + own.back().words == one.local + i;
+        if (further) {
+          ++own.back().words;
+        } else {
+          own.push_back({one.part, one.access, one.argument, one.first + i, one.local + i, 1});
+        }
+      }
+    }
+    part.stored.swap(own);
+  }
+}
+
 // Joined parts stand behind the others; those whose place they take have no calls any more.
 void RecordingBuilder::join() {
   std::map<uint32_t, std::vector<uint32_t>> occurrences;
@@ -227,6 +250,7 @@ void RecordingBuilder::join() {
     Join join(*made_, parts, stored_, regions_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
+    if (join.overlaps()) share(joined);
     for (const uint32_t part : parts) replaced[part] = 1;
     for (JoinedPart& one : joined) {
       Recording::Part part;

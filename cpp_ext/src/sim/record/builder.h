@@ -31,6 +31,7 @@ class RecordingBuilder {
   void cut();
   void keep();
   void join();
+  void share(std::vector<JoinedPart>& parts) const;
   void store_all();
   void sort();
 

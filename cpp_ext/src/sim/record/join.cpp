@@ -292,6 +292,19 @@ std::vector<JoinedPart> Join::make() {
   return made;
 }
 
+bool Join::overlaps() const {
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    std::set<uint32_t> origins;
+    for (const Group& group : groups_) origins.insert(group.first[d]);
+    uint32_t end = 0;
+    for (const uint32_t origin : origins) {
+      if (!joined_[d] && origin < end) return true;
+      end = origin + shape_->dims[d].tile;
+    }
+  }
+  return false;
+}
+
 // As large as threads can share: rows first, then what lies behind them.
 Join::Origin Join::tile_of(const Group& group) const {
   Origin tile{};

@@ -36,6 +36,8 @@ class Join {
 
   // Empty where the tiles stay as they are.
   std::vector<JoinedPart> make();
+  // Whether tiles along what was not joined overlap, as the last one does that was shifted back into the tensor.
+  bool overlaps() const;
 
  private:
   static constexpr uint64_t kNowhere = ~0ull;
