@@ -36,6 +36,14 @@ NETWORKS = {
             g = MatMul(f, w4)
             y = Softmax(g)
         }""",
+    "classes": """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 256, 9, 9] x) => (float[1, 250, 1, 1] y)
+        <float[250, 256, 1, 1] w, float[250] b>
+        {
+            c = Conv(x, w, b)
+            y = GlobalAveragePool(c)
+        }""",
     "text": """
         <ir_version: 8, opset_import: ["" : 17]>
         g (int64[2, 12] ids) => (float[2, 12, 32] y)
@@ -79,7 +87,7 @@ def feed(name: str, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     if name == "text":
         return {"ids": rng.integers(0, 50, (2, 12))}
-    shape = (1, 3, 20, 20) if name == "image" else (3, 7, 33)
+    shape = {"image": (1, 3, 20, 20), "classes": (1, 256, 9, 9), "parts": (3, 7, 33)}[name]
     return {"x": rng.standard_normal(shape, np.float32)}
 
 
