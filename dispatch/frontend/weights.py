@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from onedispatch.transactions.base.handlers import reraise_from_handler
+
 Values = dict[int, memoryview]
 """Raw data that is not in the message, by the number of its initializer."""
 
@@ -40,7 +42,8 @@ def parse_model(data: memoryview) -> tuple[ModelProto, Values]:
     """Returns the model, and what its initializers lack. Raises protobuf's error for what is no model."""
     try:
         return _apart(data)
-    except (ValueError, DecodeError):  # protobuf says whether that is a model
+    except (ValueError, DecodeError) as error:  # protobuf says whether that is a model
+        reraise_from_handler(error)
         return ModelProto.FromString(bytes(data)), {}
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 Array = np.ndarray[Any, Any]
 
@@ -28,11 +29,13 @@ _MAPPED: WeakValueDictionary[int, _Mapped] = WeakValueDictionary()  # by identit
 
 def mapped(number: int) -> memoryview | None:
     """The bytes of an open file; None where it cannot be mapped: an empty one, or one of another kind."""
-    with suppress(OSError, ValueError):
+    try:
         if os.fstat(number).st_size:
             file = _Mapped(number, 0, access=mmap.ACCESS_READ)
             _MAPPED[id(file)] = file
             return memoryview(file)
+    except (OSError, ValueError) as error:
+        reraise_from_handler(error)
     return None
 
 
