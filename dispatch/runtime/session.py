@@ -116,7 +116,8 @@ class InferenceSession:
             nothing, which takes no modelled time.
         print_bytes: of the ring that keeps what an operation prints on a core; 32 KiB. None says the same.
         record: True, the default, repeats what the simulator's engine did in an earlier run wherever nothing
-            that decides it has changed: much faster, and the same results and modelled time to the bit.
+            that decides it has changed: much faster, with the same modelled time and the same results to the
+            bit, but for which NaN comes of several.
             ``"verify"`` makes such runs both ways and compares every word; False leaves all to the engine.
             None: ``ONEDISPATCH_RECORD`` of the environment ("on", "off", "verify"), else True. What a run did
             is in ``last_run.recorded``.

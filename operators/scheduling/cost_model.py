@@ -170,7 +170,7 @@ class CostModel:
         return bound
 
     def _all_tiles(self, mapping: Mapping) -> Array:
-        """What the tiles of a core cost at least, whatever feeds them."""
+        """What the tiles of a core cost at least, if nothing that feeds them is slower."""
         placed = mapping.row_dim, mapping.col_dim, mapping.columns
         found = self._work.get(placed)
         if found is None:

@@ -84,28 +84,10 @@ namespace onedispatch::xrt {
 namespace {
 
 using testing::Host;
-using namespace sim::testing;  // NOLINT: routes and descriptors
-namespace reg = onedispatch::reg;
-namespace bd = onedispatch::bd;
-
 constexpr uint32_t kWords = 64;
 
-// Argument 0 through the memory tile into argument 1.
-std::vector<uint8_t> copy() {
-  Builder b;
-  lay_feed_and_drain(b, 0);
-  lay_tokens(b, 0);
-  const BdList take = {{bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
-  for (const uint32_t i : {0u, 1u}) b.block(tile_address(0, 0, reg::shim::DMA_BD.at(i)), shim_bd({{bd::shim::length, kWords}})).patch(0, i, i, 0);
-  b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)), mem_bd(0, kWords, {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}}));
-  b.block(tile_address(0, 1, reg::mem::DMA_BD.at(24)), mem_bd(0, kWords, take));
-  b.write(tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(5)), task(24)).write(tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0)), task(0));
-  b.write(tile_address(0, 0, reg::shim::DMA_S2MM_QUEUE.at(0)), task(1, 1, true)).write(tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0)), task(0));
-  return b.token(0, 0, false, 0).bytes();
-}
-
 struct Recorded : Host {
-  std::vector<uint8_t> content = copy();
+  std::vector<uint8_t> content = testing::copy_words(kWords);
   bo instructions = buffer(content);
   hw_context recording = [this] {
     npu.set_record("on");

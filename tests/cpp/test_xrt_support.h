@@ -68,4 +68,20 @@ struct Host {
   }
 };
 
+// Argument 0 through the memory tile into argument 1.
+inline std::vector<uint8_t> copy_words(uint32_t words) {
+  using namespace sim::testing;  // NOLINT: routes and descriptors
+  Builder b;
+  lay_feed_and_drain(b, 0);
+  lay_tokens(b, 0);
+  const BdList take = {
+      {bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
+  for (const uint32_t i : {0u, 1u}) b.block(shim_bd_at(i), shim_bd({{bd::shim::length, words}})).patch(0, i, i, 0);
+  b.block(mem_bd_at(0), mem_bd(0, words, {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}}));
+  b.block(mem_bd_at(24), mem_bd(0, words, take));
+  b.write(kMemOut, task(24)).write(kMemIn, task(0));
+  b.write(kShimWrite, task(1, 1, true)).write(kShimRead, task(0));
+  return b.token(0, 0, false, 0).bytes();
+}
+
 }  // namespace onedispatch::xrt::testing

@@ -23,30 +23,6 @@ namespace bd = onedispatch::bd;
 constexpr uint32_t kWords = 256;
 constexpr unsigned kThreads = 16, kRounds = 12;
 
-uint64_t mem_queue(bool mm2s, uint32_t channel) {
-  return tile_address(0, 1, (mm2s ? reg::mem::DMA_MM2S_QUEUE : reg::mem::DMA_S2MM_QUEUE).at(channel));
-}
-uint64_t shim_queue(bool mm2s) {
-  return tile_address(0, 0, (mm2s ? reg::shim::DMA_MM2S_QUEUE : reg::shim::DMA_S2MM_QUEUE).at(0));
-}
-
-// Argument 0 through the memory tile into argument 1.
-std::vector<uint8_t> copy() {
-  Builder b;
-  lay_feed_and_drain(b, 0);
-  lay_tokens(b, 0);
-  const BdList take = {
-      {bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
-  for (const uint32_t i : {0u, 1u})
-    b.block(tile_address(0, 0, reg::shim::DMA_BD.at(i)), shim_bd({{bd::shim::length, kWords}})).patch(0, i, i, 0);
-  b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)),
-          mem_bd(0, kWords, {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}}));
-  b.block(tile_address(0, 1, reg::mem::DMA_BD.at(24)), mem_bd(0, kWords, take));
-  b.write(mem_queue(true, 5), task(24)).write(mem_queue(false, 0), task(0));
-  b.write(shim_queue(false), task(1, 1, true)).write(shim_queue(true), task(0));
-  return b.token(0, 0, false, 0).bytes();
-}
-
 // A chain that never ends fills argument 0 again and again, while the controller polls for nothing.
 std::vector<uint8_t> endless() {
   Builder b;
@@ -57,12 +33,12 @@ std::vector<uint8_t> endless() {
   b.patch(0, 0, 0, 0);
   b.block(tile_address(0, 1, reg::mem::DMA_BD.at(24)),
           mem_bd(0, kWords, {{bd::mem::use_next, 1}, {bd::mem::next_bd, 24}}));
-  b.write(mem_queue(true, 5), task(24)).write(shim_queue(false), task(0));
+  b.write(kMemOut, task(24)).write(kShimWrite, task(0));
   return b.poll(tile_address(0, 1, 0), 1, 1).bytes();
 }
 
 struct Copies : Host {
-  std::vector<uint8_t> content = copy();
+  std::vector<uint8_t> content = testing::copy_words(kWords);
   bo instructions = buffer(content);
 
   run prepare(const bo& from, const bo& to) {
@@ -220,8 +196,8 @@ TEST(XrtThreads, TwoArraysDoNotDisturbEachOther) {
       lay_feed_and_drain(b, 0);
       b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 3000}}))
           .patch(0, 0, 0, 0);
-      b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)), mem_bd(0, 3000)).write(mem_queue(false, 0), task(0, 1, true));
-      b.write(shim_queue(true), task(0)).token(0, 1, false, 0);
+      b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)), mem_bd(0, 3000)).write(kMemIn, task(0, 1, true));
+      b.write(kShimRead, task(0)).token(0, 1, false, 0);
       *cycles = rig.run(b).cycles;
       ASSERT_EQ(rig.peek(0, 1, 2999 * 4), first + 2999);
     }

@@ -181,7 +181,7 @@ def test_an_output_that_is_an_input_where_another_output_lies(bound: bool) -> No
 
 @pytest.mark.parametrize("text", [MIXED, TWO])
 def test_memory_that_inputs_have_too(text: str) -> None:
-    """An output may lie where an input lies, whatever steps read the input after it is made."""
+    """An output may lie where an input lies, even if steps read the input after it is made."""
     proto = model(text)
     session = od.InferenceSession(proto)
     first = proto.graph.output[0].name
@@ -218,7 +218,7 @@ def test_outputs_that_are_inputs_constants_or_twice_the_same(bound: str) -> None
     outputs = binding.get_outputs()
     for value, array in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(value.numpy(), array)
-    # What no memory is bound to stays as it is, whatever happens to memory that is.
+    # What no memory is bound to stays as it is when bound memory is written.
     for array in (x, *memory):
         array[...] = 99
     for info, value, array in zip(proto.graph.output, outputs, expected, strict=True):

@@ -14,6 +14,7 @@ from onnx import parser
 import onedispatch as od
 from onedispatch.dispatch.runtime.device import DeviceSession, LoadedStep
 from onedispatch.transactions import find_device
+from tests.ops.case import run_onnxruntime
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -111,6 +112,8 @@ def test_replayed_runs_are_those_of_the_engine(compiled: Any, name: str, threads
         expected = engine.run(None, feed(name, seed))
         for result, wanted in zip(results, expected, strict=True):
             assert np.array_equal(result.view(np.uint8), wanted.view(np.uint8))
+        for result, wanted in zip(results, run_onnxruntime(network(name), feed(name, seed)), strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
         ours, theirs = recording.last_run, engine.last_run
         assert ours is not None and theirs is not None
         assert (ours.cycles, ours.ddr_bytes_read, [op.cycles for op in ours.ops]) == (

@@ -11,8 +11,8 @@ namespace onedispatch {
 
 namespace {
 
-// Kernels that compute each element by itself, in one order, whatever else the tile has and however operands lie.
-// Those of them that sum along steps take members in order, too.
+// Kernels that compute each element in one order, for any tile and any strides. Those of them that sum along steps
+// take the members in order, too.
 constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od::gemm"};
 constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
 
@@ -28,14 +28,14 @@ class JoinedOperation final : public CallableOperation {
  public:
   JoinedOperation(const ReadOperation& of, const OperationShape& shape) : words_(of.words), setup_(of.operation.setup) {
     setup_.words = words_.data();
-    double larger = 1;
+    double larger = 1;  // tiles; scratch grows with them at most
     for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
       larger *= static_cast<double>(shape.dims[d].tile) / setup_.dims[d].tile;
       setup_.dims[d] = shape.dims[d];
     }
+    setup_.scratch_bytes = static_cast<uint32_t>(static_cast<double>(setup_.scratch_bytes) * larger + 63) / 64 * 64;
     setup_.k_tile = shape.k_tile;
     setup_.inner_steps = shape.steps;
-    setup_.scratch_bytes = static_cast<uint32_t>(static_cast<double>(setup_.scratch_bytes) * larger + 63) / 64 * 64;
     for (const OperandShape& operand : shape.operands) {
       od_operand& own = setup_.operands[operand.index];
       own.bytes = UINT32_MAX;
@@ -45,12 +45,7 @@ class JoinedOperation final : public CallableOperation {
   }
 
   void run(const KernelCall& call, const CallMemory& memory) const override {
-    od_call given{};
-    std::copy(call.origin.begin(), call.origin.end(), given.origin);
-    given.k_index = call.step;
-    given.k_first = call.step * setup_.k_tile;
-    given.k_count = std::min(setup_.k_tile, setup_.k_extent - std::min(given.k_first, setup_.k_extent));
-    given.k_last = call.step + 1 == setup_.inner_steps ? 1 : 0;
+    od_call given = place_call(setup_, call);
     std::copy(memory.operands.begin(), memory.operands.end(), given.operand);
     given.scratch = memory.scratch;
     try {
@@ -81,7 +76,7 @@ uint32_t along_of(const od_setup& setup, uint32_t dim) {
 std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   const od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
-  if (plan->origin() != Origin::kOwn || !is_one_of(spec, kJoined)) return nullptr;
+  if (!is_one_of(spec, kJoined) || plan->origin() != Origin::kOwn) return nullptr;
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
@@ -106,8 +101,6 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    // Sums that wait as narrow results are rounded at each step.
-    if (one.output && one.element < 4 && spec.keeps_scratch == 0) shape->joins_steps = false;
     if (one.element < 4) return nullptr;
     shape->operands.push_back(one);
   }

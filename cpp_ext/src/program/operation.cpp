@@ -370,6 +370,16 @@ bool is_filled(const od_setup& setup, uint32_t operand) {
   return !std::isnan(one.fill) || std::any_of(one.axes, one.axes + one.n_axes, [](const od_axis& axis) { return axis.padding != 0; });
 }
 
+od_call place_call(const od_setup& setup, const KernelCall& call) {
+  od_call placed{};
+  std::copy(call.origin.begin(), call.origin.end(), placed.origin);
+  placed.k_index = call.step;
+  placed.k_first = call.step * setup.k_tile;
+  placed.k_count = std::min(setup.k_tile, setup.k_extent - std::min(placed.k_first, setup.k_extent));
+  placed.k_last = call.step + 1 == setup.inner_steps ? 1 : 0;
+  return placed;
+}
+
 void count_members(const od_setup& setup, od_call& call) {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     const bool whole = setup.whole[d] != 0;

@@ -35,6 +35,8 @@ struct Operation {
 // Fills roles, operands and scalars as the declaration (setup.spec) says; words, dims, reduction and
 // chunk bytes are there. Throws ProgramError.
 void read_operation(Operation& operation);
+// The tile and the step of a call; nothing points into memory yet.
+od_call place_call(const od_setup& setup, const KernelCall& call);
 // Points the operands of `call` into the chunks that begin at `chunks`.
 void bind_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
 // Whether the operand's chunk is filled before a call: that of a member kernel's output which has a fill, or rows

@@ -295,7 +295,7 @@ class Array {
   std::string channel_name(const Channel& channel) const;
   std::string explain_channel(const Channel& channel) const;  // empty when it is idle
 
-  Observer* observer = nullptr;  // of the run; null: nobody looks on
+  Observer* observer = nullptr;  // of the run; null: it has none
 
   // What decides what a run does, beside its instructions and device memory: equal states are equal bytes. Of an
   // array at rest.

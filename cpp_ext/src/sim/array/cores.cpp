@@ -6,6 +6,7 @@
 #include "sim/array/bytes.h"
 #include "sim/array/observer.h"
 #include "sim/engine/interrupt.h"
+#include "onedispatch/hash.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -84,8 +85,7 @@ void Array::start_core(Core& core) {
     fail(core, error, "a program image in program memory before the core is enabled");
   }
   if (!core.program) fail(core, "no program", "a program image that names a known program");
-  core.image = 0xCBF29CE484222325ull;
-  for (const uint32_t word : tile.program) core.image = (core.image ^ word) * 0x100000001B3ull;
+  core.image = hash_words(tile.program.data(), size_t{4} * tile.program.size());
   core.state = Core::State::kRunning;
   events.push(now, EventKind::kCore, core.index, core.generation);
 }

@@ -6,6 +6,7 @@
 
 #include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
+#include "sim/array/observer.h"
 
 namespace onedispatch::sim {
 

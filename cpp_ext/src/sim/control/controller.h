@@ -10,7 +10,6 @@
 #include "sim/array/array.h"
 #include "sim/engine/interrupt.h"
 #include "onedispatch/report.h"
-#include "sim/record/recorder.h"
 #include "sim/record/recordings.h"
 #include "sim/control/transaction.h"
 

@@ -15,7 +15,6 @@ RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
     : flow_(std::move(flow)), regions_(regions), order_(flow_, regions), occurrences_(flow_.occurrences), kept_(flow_.units.size(), 0) {}
 
 std::shared_ptr<Recording> RecordingBuilder::make() {
-  if (overlap(regions_)) throw std::string("two of its arguments overlap");
   add_units();
   add_calls();
   add_views();
@@ -41,7 +40,6 @@ void RecordingBuilder::add_units() {
     part.scratch_bytes = unit.scratch_bytes;
     made_->parts.push_back(part);
     made_->operations.push_back(unit.operation);
-    occurrence_.push_back(unit.occurrence);
   }
 }
 
@@ -102,7 +100,7 @@ void RecordingBuilder::add_views() {
 void RecordingBuilder::read_all() {
   std::unordered_set<uint64_t> seen;
   for (const FlowCall& call : flow_.calls) {
-    const uint32_t occurrence = occurrence_[call.unit];
+    const uint32_t occurrence = made_->parts[call.unit].occurrence;
     for (const uint32_t view : call.views)
       if (view != kNoView && seen.insert(uint64_t{view} << 32 | occurrence).second) order_.reads(occurrence, flow_.views[view]);
   }
@@ -126,7 +124,7 @@ void RecordingBuilder::add_store(uint32_t index) {
   const auto move = static_cast<uint32_t>(made_->parts.size());
   uint32_t moved = 0;
   const auto store = [&](const Run& from, uint32_t to, uint32_t words) {
-    if (from.space.kind() == Space::kScratch) throw std::string("a kernel's scratch is written to device memory");
+    if (from.space.kind() == Space::kScratch) throw NotRecordable{"a kernel's scratch is written to device memory"};
     if (from.space.kind() == Space::kOut) {
       stored_.push_back({from.space.id(), index, access.argument, to, from.first, words});
       return order_.writes(index, from.space.id(), to, words);
@@ -138,8 +136,7 @@ void RecordingBuilder::add_store(uint32_t index) {
     moved += words;
   };
   auto from = sources.begin();
-  const Slice whole{access.segment, 0, flow_.segments.words(access.segment)};
-  flow_.segments.for_runs(whole, [&](Space, uint32_t to, uint32_t words) {
+  flow_.segments.for_runs(flow_.segments.whole(access.segment), [&](Space, uint32_t to, uint32_t words) {
     while (words > 0) {
       const uint32_t here = std::min(words, from->words);
       store(*from, to, here);
@@ -153,13 +150,12 @@ void RecordingBuilder::add_store(uint32_t index) {
   if (moved == 0) return;
   Recording::Part part;
   part.view = add_view(moved);
-  part.occurrence = occurrences_;
+  part.occurrence = occurrences_++;
   made_->parts.push_back(part);
-  occurrence_.push_back(occurrences_++);
 }
 
 void RecordingBuilder::order() {
-  level_ = order_.levels(occurrence_, occurrences_);
+  level_ = order_.levels(made_->parts, occurrences_);
   Guard& guard = made_->guard;
   guard.read = order_.read_from_outside();
   guard.deciding = order_.deciding();
@@ -240,18 +236,18 @@ void RecordingBuilder::share(std::vector<JoinedPart>& parts) const {
   }
 }
 
-// Joined parts stand behind the others; those whose place they take have no calls any more.
+// Joined parts stand behind the others; those whose place they take are left out in the end.
 void RecordingBuilder::join() {
   std::map<uint32_t, std::vector<uint32_t>> occurrences;
-  for (uint32_t i = 0; i < flow_.units.size(); ++i) occurrences[occurrence_[i]].push_back(i);
+  for (uint32_t i = 0; i < flow_.units.size(); ++i) occurrences[made_->parts[i].occurrence].push_back(i);
   std::vector<Stored> stored;
-  std::vector<uint8_t> replaced(made_->parts.size(), 0);
+  replaced_.assign(made_->parts.size(), 0);
   for (const auto& [occurrence, parts] : occurrences) {
     Join join(*made_, parts, stored_, regions_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
     if (join.overlaps()) share(joined);
-    for (const uint32_t part : parts) replaced[part] = 1;
+    for (const uint32_t part : parts) replaced_[part] = 1;
     for (JoinedPart& one : joined) {
       Recording::Part part;
       part.operation = one.operation.get();
@@ -272,15 +268,13 @@ void RecordingBuilder::join() {
         store.part = index;
         stored.push_back(store);
       }
-      occurrence_.push_back(occurrence);
-      replaced.push_back(0);
+      replaced_.push_back(0);
       made_->operations.push_back(std::move(one.operation));
       made_->parts.push_back(part);
     }
   }
-  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), [&](const Stored& one) { return replaced[one.part] != 0; }), stored_.end());
+  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), [&](const Stored& one) { return replaced_[one.part] != 0; }), stored_.end());
   stored_.insert(stored_.end(), stored.begin(), stored.end());
-  for (size_t i = 0; i < replaced.size(); ++i) made_->parts[i].replaced = replaced[i] != 0;
   auto& all = made_->operations;
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
@@ -299,7 +293,7 @@ void RecordingBuilder::store_all() {
       part.space = only.space;
       part.first = only.first;
     } else {
-      if (part.operation != nullptr && part.out_bytes % 4 != 0) throw std::string("an output chunk ends inside a word");
+      if (part.operation != nullptr && part.out_bytes % 4 != 0) throw NotRecordable{"an output chunk ends inside a word"};
       part.first_block = static_cast<uint32_t>(made_->blocks.size());
       part.blocks = static_cast<uint32_t>(made.size());
       made_->blocks.insert(made_->blocks.end(), made.begin(), made.end());
@@ -314,7 +308,7 @@ void RecordingBuilder::sort() {
   std::vector<uint32_t> sorted;
   for (uint32_t i = 0; i < made.parts.size(); ++i) {
     const Recording::Part& part = made.parts[i];
-    if (part.replaced) continue;
+    if (replaced_[i] != 0) continue;
     sorted.push_back(i);
     made.most_out_bytes = std::max(made.most_out_bytes, part.out_bytes);
     made.most_scratch_bytes = std::max(made.most_scratch_bytes, part.scratch_bytes);

@@ -15,7 +15,7 @@ class RecordingBuilder {
  public:
   RecordingBuilder(Dataflow flow, const DdrRegions& regions);
 
-  // Throws std::string with the reason where the run cannot be made again.
+  // Throws NotRecordable where the run cannot be made again.
   std::shared_ptr<Recording> make();
 
  private:
@@ -41,10 +41,10 @@ class RecordingBuilder {
   Order order_;
   BlockBuilder data_, padding_;
   std::vector<Stored> stored_;  // by parts
-  std::vector<uint32_t> occurrence_;  // of each part
   uint32_t occurrences_;
   std::vector<uint32_t> level_;    // of each occurrence
   std::vector<uint8_t> kept_;      // by unit: others read its out chunk on the chip
+  std::vector<uint8_t> replaced_;  // by part: joined ones compute what it did
 };
 
 }  // namespace onedispatch::sim

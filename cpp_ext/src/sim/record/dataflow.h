@@ -12,6 +12,11 @@ namespace onedispatch::sim {
 
 constexpr uint32_t kNoView = ~0u;
 
+// Thrown where a run cannot be made again without the engine.
+struct NotRecordable {
+  std::string why;
+};
+
 // A read of device memory, or a write to it, in the order in which they happened.
 struct DdrAccess {
   bool write = false;
@@ -32,7 +37,6 @@ struct FlowCall {
 struct Unit {
   std::shared_ptr<const CallableOperation> operation;
   uint32_t occurrence = 0;
-  uint32_t core = 0;
   uint32_t calls = 0;
   uint32_t out_bytes = 0, scratch_bytes = 0;
   uint32_t out_segment = ~0u, scratch_segment = ~0u;

@@ -9,6 +9,7 @@ namespace onedispatch::sim {
 namespace {
 
 constexpr int64_t kTileElements = 8192;  // of a joined tile's result: tens of microseconds of work
+constexpr size_t kMostSpread = 64;       // chunks whose words are kept one by one
 
 int64_t begin_of(const OperandShape& operand, uint32_t axis, const std::array<uint32_t, OD_MAX_DIMS>& origin, int64_t k) {
   const uint32_t along = operand.along[axis];
@@ -27,7 +28,7 @@ Join::Join(const Recording& recording, const std::vector<uint32_t>& parts, const
 const Join::Words& Join::words_of_view(uint32_t index) {
   const auto found = views_.find(index);
   if (found != views_.end()) return found->second;
-  if (views_.size() > 64) views_.clear();
+  if (views_.size() == kMostSpread) views_.clear();
   const Recording::View& view = recording_.views[index];
   Words words(view.words, kNowhere);
   const auto put = [&](Space space, int64_t first, int64_t local, uint32_t run) {
@@ -35,13 +36,9 @@ const Join::Words& Join::words_of_view(uint32_t index) {
     for (uint32_t i = 0; i < run; ++i) words[static_cast<size_t>(local + i)] = uint64_t{space.id()} << 32 | static_cast<uint32_t>(first + i);
   };
   if (view.direct) put(view.space, view.first, 0, view.words);
-  for (uint32_t b = 0; b < view.blocks; ++b) {
-    const RunBlock& block = recording_.blocks[view.first_block + b];
-    const auto& s = block.steps;
-    for (int64_t k = 0; k < s[2].count; ++k)
-      for (int64_t j = 0; j < s[1].count; ++j)
-        for (int64_t i = 0; i < s[0].count; ++i)
-          put(block.space, block.first + s[2].step * k + s[1].step * j + s[0].step * i, block.local + s[2].local * k + s[1].local * j + s[0].local * i, block.run);
+  for (uint32_t i = 0; i < view.blocks; ++i) {
+    const RunBlock& block = recording_.blocks[view.first_block + i];
+    block.for_runs([&](int64_t first, int64_t local) { put(block.space, first, local, block.run); });
   }
   return views_.emplace(index, std::move(words)).first->second;
 }
@@ -49,7 +46,7 @@ const Join::Words& Join::words_of_view(uint32_t index) {
 const Join::Words& Join::words_of_out(uint32_t part) {
   const auto found = outs_.find(part);
   if (found != outs_.end()) return found->second;
-  if (outs_.size() > 64) outs_.clear();
+  if (outs_.size() == kMostSpread) outs_.clear();
   Words words((recording_.parts[part].out_bytes + 3) / 4, kNowhere);
   auto at = std::lower_bound(stored_.begin(), stored_.end(), part, [](const Stored& one, uint32_t number) { return one.part < number; });
   for (; at != stored_.end() && at->part == part; ++at)

@@ -51,7 +51,7 @@ void Order::writes(uint32_t access, uint32_t part, uint32_t first, uint32_t word
 void Order::mark_deciding() {
   for (const Slice& slice : flow_.deciding) {
     flow_.segments.for_runs(slice, [&](Space space, uint32_t first, uint32_t words) {
-      if (space.kind() == Space::kOut || space.kind() == Space::kScratch) throw std::string("packets or parameter blocks depend on what kernels computed");
+      if (space.kind() == Space::kOut || space.kind() == Space::kScratch) throw NotRecordable{"packets or parameter blocks depend on what kernels computed"};
       if (space.kind() != Space::kDdr) return;
       decides_[space.id()] = 1;
       std::vector<bool>& bits = deciding_[flow_.accesses[space.id()].argument];
@@ -61,7 +61,7 @@ void Order::mark_deciding() {
 }
 
 void Order::precede(uint32_t first, uint32_t second) {
-  if (first == second) throw std::string("tiles of one operation depend on each other");
+  if (first == second) throw NotRecordable{"tiles of one operation depend on each other"};
   edges_.insert(uint64_t{first} << 32 | second);
 }
 
@@ -88,9 +88,8 @@ void Order::follow_read(uint32_t index) {
   const std::vector<uint32_t>& consumers = consumers_[index];
   Words& words = words_[access.argument];
   std::vector<bool>& outside = outside_[access.argument];
-  const Slice whole{access.segment, 0, flow_.segments.words(access.segment)};
   uint32_t writer = 0, before = ~0u, after = 0;
-  flow_.segments.for_runs(whole, [&](Space, uint32_t first, uint32_t count) {
+  flow_.segments.for_runs(flow_.segments.whole(access.segment), [&](Space, uint32_t first, uint32_t count) {
     if (words.writer.empty()) {
       std::fill_n(outside.begin() + first, count, true);
       return;
@@ -99,9 +98,9 @@ void Order::follow_read(uint32_t index) {
       if (words.writer[word] == 0) outside[word] = true;
       if (words.writer[word] != writer) {
         writer = words.writer[word];
-        if (writer != 0 && decides_[index] != 0) throw std::string("packets or parameter blocks depend on words that it wrote");
+        if (writer != 0 && decides_[index] != 0) throw NotRecordable{"packets or parameter blocks depend on words that it wrote"};
         for (const uint32_t consumer : consumers)
-          if (writer != 0) precede((*occurrence_)[writer - 1], consumer);
+          if (writer != 0) precede(occurrence_of(writer - 1), consumer);
       }
       if (words.readers[word] != before) {
         before = words.readers[word];
@@ -118,17 +117,17 @@ void Order::follow_write(uint32_t index) {
   const std::vector<bool>& outside = outside_[argument];
   std::vector<bool>& written = written_[argument];
   for (const Written& one : writes_[index]) {
-    const uint32_t occurrence = (*occurrence_)[one.part];
+    const uint32_t occurrence = occurrence_of(one.part);
     uint32_t writer = 0, readers = 0, access = ~0u;
     bool cut = false;  // the writer is another part of the same occurrence
     for (uint32_t word = one.first; word < one.first + one.words; ++word) {
-      if (outside[word] && words.writer[word] == 0) throw std::string("it overwrites device memory that it has read");
+      if (outside[word] && words.writer[word] == 0) throw NotRecordable{"it overwrites device memory that it has read"};
       if (words.writer[word] != writer || words.access[word] != access) {
         writer = words.writer[word];
         access = words.access[word];
-        cut = writer != 0 && writer != one.part + 1 && (*occurrence_)[writer - 1] == occurrence;
-        if (cut) cuts_.push_back({access, writer - 1, argument, word, 0});
-        if (writer != 0 && (*occurrence_)[writer - 1] != occurrence) precede((*occurrence_)[writer - 1], occurrence);
+        cut = writer != 0 && writer != one.part + 1 && occurrence_of(writer - 1) == occurrence;
+        if (cut) cuts_.push_back({access, writer - 1, word, 0});
+        if (writer != 0 && occurrence_of(writer - 1) != occurrence) precede(occurrence_of(writer - 1), occurrence);
       }
       if (cut) ++cuts_.back().words;
       if (words.readers[word] != readers) {
@@ -153,8 +152,8 @@ void Order::follow() {
   }
 }
 
-std::vector<uint32_t> Order::levels(const std::vector<uint32_t>& occurrence, uint32_t occurrences) {
-  occurrence_ = &occurrence;
+std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, uint32_t occurrences) {
+  parts_ = &parts;
   follow();
   std::vector<std::vector<uint32_t>> later(occurrences);
   std::vector<uint32_t> before(occurrences, 0), level(occurrences, 0), ready;
@@ -173,7 +172,7 @@ std::vector<uint32_t> Order::levels(const std::vector<uint32_t>& occurrence, uin
       if (--before[next] == 0) ready.push_back(next);
     }
   }
-  if (done != occurrences) throw std::string("operations depend on each other in a circle");
+  if (done != occurrences) throw NotRecordable{"operations depend on each other in a circle"};
   return level;
 }
 

@@ -23,12 +23,11 @@ class Order {
   // The access writes words that the part computed.
   void writes(uint32_t access, uint32_t part, uint32_t first, uint32_t words);
 
-  // The level of each occurrence: it depends on lower ones alone. `occurrence`: of each part. Throws std::string
-  // where there is no such order.
-  std::vector<uint32_t> levels(const std::vector<uint32_t>& occurrence, uint32_t occurrences);
+  // The level of each occurrence: it depends on lower ones alone. Throws NotRecordable where there is no such order.
+  std::vector<uint32_t> levels(const std::vector<Recording::Part>& parts, uint32_t occurrences);
   // Known after that: words of an access that another part of the same occurrence writes later.
   struct Cut {
-    uint32_t access, part, argument, first, words;
+    uint32_t access, part, first, words;
   };
   const std::vector<Cut>& cuts() const { return cuts_; }
   // Known after that: words that are there before the run, those of them that decide what it does, and what it writes.
@@ -43,6 +42,7 @@ class Order {
   void follow_read(uint32_t index);
   void follow_write(uint32_t index);
   void mark_deciding();
+  uint32_t occurrence_of(uint32_t part) const { return (*parts_)[part].occurrence; }
   void precede(uint32_t first, uint32_t second);
   uint32_t with(uint32_t set, const std::vector<uint32_t>& members);
   std::vector<WordRange> ranges(const Bits& bits) const;
@@ -57,7 +57,7 @@ class Order {
   };
 
   const Dataflow& flow_;
-  const std::vector<uint32_t>* occurrence_ = nullptr;  // by part
+  const std::vector<Recording::Part>* parts_ = nullptr;
   std::vector<Cut> cuts_;
   std::vector<std::vector<uint32_t>> consumers_;  // occurrences, by access
   std::vector<std::vector<Written>> writes_;      // by access

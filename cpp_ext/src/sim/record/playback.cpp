@@ -15,39 +15,33 @@ namespace {
 constexpr unsigned kSpins = 20'000;  // some tens of microseconds: what a level takes at least
 constexpr size_t kBehind = 64;       // bytes behind a chunk that vector loads may touch
 
-void relax() { __builtin_ia32_pause(); }
+uint8_t* at(uint8_t* base, int64_t words) { return base + 4 * words; }
 
-// Between the chunk and the block's words in a space; `copy` takes both places and a number of words.
-template <typename Copy>
-void walk(const RunBlock& block, uint8_t* chunk, uint8_t* first, Copy copy) {
-  const auto at = [](uint8_t* base, int64_t words) { return base + 4 * words; };
-  uint8_t *const local = chunk + size_t{4} * block.local;
-  for (uint32_t k = 0; k < block.steps[2].count; ++k) {
-    for (uint32_t j = 0; j < block.steps[1].count; ++j) {
-      uint8_t* there = at(first, int64_t{block.steps[2].step} * k + int64_t{block.steps[1].step} * j);
-      uint8_t* here = at(local, int64_t{block.steps[2].local} * k + int64_t{block.steps[1].local} * j);
-      for (uint32_t i = 0; i < block.steps[0].count; ++i) {
-        copy(here, there, block.run);
-        here = at(here, block.steps[0].local);
-        there = at(there, block.steps[0].step);
-      }
-    }
-  }
+// Between a chunk and the space of a block, whose word 0 lies at `space`.
+void gather(const RunBlock& block, uint8_t* chunk, uint8_t* space) {
+  block.for_runs([&](int64_t first, int64_t local) { copy_words(at(chunk, local), at(space, first), block.run); });
 }
 
-void gather(const RunBlock& block, uint8_t* chunk, uint8_t* first) {
-  walk(block, chunk, first, [](uint8_t* here, const uint8_t* there, uint32_t words) { copy_words(here, there, words); });
-}
-
-void scatter(const RunBlock& block, uint8_t* chunk, uint8_t* first) {
-  walk(block, chunk, first, [](const uint8_t* here, uint8_t* there, uint32_t words) { copy_words(there, here, words); });
+void scatter(const RunBlock& block, uint8_t* chunk, uint8_t* space) {
+  block.for_runs([&](int64_t first, int64_t local) { copy_words(at(space, first), at(chunk, local), block.run); });
 }
 
 void pad(const RunBlock& block, uint8_t* chunk) {
-  const uint32_t value = block.first;
-  walk(block, chunk, chunk, [value](uint8_t* here, const uint8_t*, uint32_t words) {
-    for (uint32_t i = 0; i < words; ++i) store32(here + size_t{4} * i, value);
+  block.for_runs([&](int64_t value, int64_t local) {
+    for (uint32_t i = 0; i < block.run; ++i) store32(at(chunk, local + i), static_cast<uint32_t>(value));
   });
+}
+
+// Spins a while, then gives the processor away, until `done` says so.
+template <typename Done>
+void wait_until(Done done) {
+  for (unsigned spin = 0; !done(); ++spin) {
+    if (spin < kSpins) {
+      __builtin_ia32_pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 }  // namespace
@@ -79,7 +73,7 @@ const uint8_t* Playback::chunk(uint32_t index, uint32_t port, Workspace& space) 
     if (block.space.kind() == Space::kPadding) {
       pad(block, made.data());
     } else {
-      gather(block, made.data(), place(block.space, block.first));
+      gather(block, made.data(), place(block.space, 0));
     }
   }
   space.held[port] = index;
@@ -89,7 +83,7 @@ const uint8_t* Playback::chunk(uint32_t index, uint32_t port, Workspace& space) 
 void Playback::store(const Recording::Part& part, const uint8_t* chunk) const {
   for (uint32_t i = 0; i < part.blocks; ++i) {
     const RunBlock& block = recording_.blocks[part.first_block + i];
-    scatter(block, const_cast<uint8_t*>(chunk), place(block.space, block.first));
+    scatter(block, const_cast<uint8_t*>(chunk), place(block.space, 0));
   }
 }
 
@@ -148,18 +142,16 @@ bool Playback::work(uint32_t level, Workspace& space, InterruptPace* pace) {
 void Playback::help() {
   Workspace space;
   try {
-    for (uint32_t level = level_.load(std::memory_order_acquire); level < recording_.levels.size();) {
-      if (!work(level, space, nullptr)) return;
+    uint32_t level = level_.load(std::memory_order_acquire);
+    while (level < recording_.levels.size() && work(level, space, nullptr)) {
       uint32_t now = level;
-      for (unsigned spin = 0; now == level; ++spin) {
-        if (stopped_.load(std::memory_order_acquire) || WorkerPool::shared().pausing()) return;
+      bool leaves = false;
+      wait_until([&] {
         now = level_.load(std::memory_order_acquire);
-        if (spin < kSpins) {
-          relax();
-        } else {
-          std::this_thread::yield();
-        }
-      }
+        leaves = stopped_.load(std::memory_order_acquire) || WorkerPool::shared().pausing();
+        return now != level || leaves;
+      });
+      if (leaves) return;
       level = now;
     }
   } catch (...) {
@@ -181,14 +173,7 @@ bool Playback::run() {
   try {
     for (uint32_t level = 0; level < levels && work(level, space, &pace); ++level) {
       const uint32_t parts = recording_.levels[level].parts;
-      for (unsigned spin = 0; progress_[level].done.load(std::memory_order_acquire) != parts; ++spin) {
-        if (stopped_.load(std::memory_order_acquire)) break;
-        if (spin < kSpins) {
-          relax();
-        } else {
-          std::this_thread::yield();
-        }
-      }
+      wait_until([&] { return progress_[level].done.load(std::memory_order_acquire) == parts || stopped_.load(std::memory_order_acquire); });
       if (stopped_.load(std::memory_order_acquire)) break;
       level_.store(level + 1, std::memory_order_release);
     }

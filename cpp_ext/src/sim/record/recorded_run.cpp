@@ -48,6 +48,18 @@ std::string first_difference(const std::vector<uint8_t>& played, const std::vect
   return "";
 }
 
+// Looks on for as long as it is there.
+class Observed {
+ public:
+  Observed(Array& array, Observer& observer) : array_(array) { array_.observer = &observer; }
+  ~Observed() { array_.observer = nullptr; }
+  Observed(const Observed&) = delete;
+  Observed& operator=(const Observed&) = delete;
+
+ private:
+  Array& array_;
+};
+
 }  // namespace
 
 // Why this context's runs stay on the engine; empty where they need not.
@@ -81,12 +93,13 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
     why = "a kernel refused its data";
   }
   array_.forget_data();  // whether the runs before were made by the engine or not: their words do not count
+  Recordings::History& history = recordings_.history(bytes, size);
   std::shared_ptr<const Recording> made;
-  if (why.empty() && !broken_ && recordings_.wants(bytes, size)) return recording_run(bytes, size, arguments, made);
-  if (why.empty()) why = recordings_.refusal(bytes, size);
-  if (why.empty()) why = recordings_.failed(bytes, size);
+  if (why.empty() && !broken_ && history.worth_recording()) return recording_run(bytes, size, arguments, made);
+  if (why.empty()) why = history.worth_recording() ? "the run before it failed" : history.why();
+  history.ran = true;
   RunReport report = run_engine(bytes, size, std::move(arguments));
-  report.recorded = why.empty() ? "these instructions came for the first time" : why;
+  report.recorded = why;
   return report;
 }
 
@@ -114,37 +127,34 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
   const ArrayState before = broken_ ? nullptr : state();
   const uint64_t start = array_.now;
   Recorder recorder(arguments, array_.channels());
-  array_.observer = &recorder;
-  RunReport report;
+  RunReport report = [&] {
+    const Observed observed(array_, recorder);
+    return run_engine(bytes, size, arguments);
+  }();
+  Recordings::History& history = recordings_.history(bytes, size);
+  report.recorded = kRecorded;
   try {
-    report = run_engine(bytes, size, arguments);
-  } catch (...) {
-    array_.observer = nullptr;
-    throw;
-  }
-  array_.observer = nullptr;
-  try {
+    if (!recorder.refusal().empty()) throw NotRecordable{recorder.refusal()};
     if (overlap(arguments)) {
-      recordings_.fail(bytes, size);
       report.recorded = "two of its arguments overlap";
+      ++history.failures;
       return report;
     }
-    if (!recorder.refusal().empty()) throw recorder.refusal();
     std::shared_ptr<Recording> recording = RecordingBuilder(recorder.take(), arguments).make();
     recording->guard.instructions.assign(bytes, bytes + size);
     recording->report = report;
     recording->took = array_.now - start;
     made = std::move(recording);
-    if (state() != before) {
-      recordings_.fail(bytes, size);
-      report.recorded = "it leaves the array in another state than it found";
-      return report;
-    }
+  } catch (const NotRecordable& reason) {
+    if (before != nullptr) history.refusal = reason.why;
+    report.recorded = reason.why;
+    return report;
+  }
+  if (state() == before) {
     recordings_.add(made, before);
-    report.recorded = kRecorded;
-  } catch (const std::string& why) {
-    if (before != nullptr) recordings_.refuse(bytes, size, why);
-    report.recorded = why;
+  } else {
+    report.recorded = "it leaves the array in another state than it found";
+    ++history.failures;
   }
   return report;
 }

@@ -12,10 +12,24 @@ namespace {
 
 constexpr uint64_t kMostWords = 1u << 31;  // of an argument: steps between its words must be numbers
 
+constexpr uint32_t kPaddingSlice = ~0u;    // of no segment: words of the value `offset`
+
 uint32_t words_of(MemoryRange range) { return (range.offset % 4 + range.bytes + 3) / 4; }
 
 bool overlap(MemoryRange a, MemoryRange b) {
   return a.bytes != 0 && b.bytes != 0 && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// Slices that go on where the one before them ended are one.
+void append(std::vector<Slice>& slices, const Slice& slice) {
+  if (!slices.empty()) {
+    Slice& last = slices.back();
+    if (last.segment == slice.segment && last.offset + last.words == slice.offset) {
+      last.words += slice.words;
+      return;
+    }
+  }
+  slices.push_back(slice);
 }
 
 }  // namespace
@@ -53,26 +67,21 @@ uint32_t Recorder::add_access(const Channel& channel, uint64_t words, bool write
 
 // One slice that is all of these.
 Slice Recorder::joined(const std::vector<Slice>& slices) {
-  if (slices.size() == 1) return slices[0];
+  if (slices.size() == 1 && slices[0].segment != kPaddingSlice) return slices[0];
   uint32_t words = 0;
   for (const Slice& slice : slices) {
     words += slice.words;
-    flow_.segments.for_runs(slice, [this](Space space, uint32_t first, uint32_t count) { builder_.add(space, first, count); });
-  }
-  return {flow_.segments.add(builder_.take()), 0, words};
-}
-
-// Slices that go on where the one before them ended are one.
-static void append(std::vector<Slice>& slices, const Slice& slice) {
-  if (!slices.empty()) {
-    Slice& last = slices.back();
-    if (last.segment == slice.segment && last.offset + last.words == slice.offset) {
-      last.words += slice.words;
-      return;
+    if (slice.segment == kPaddingSlice) {
+      builder_.add(Space(Space::kPadding, 0), slice.offset, slice.words);
+    } else {
+      flow_.segments.for_runs(slice, [this](Space space, uint32_t first, uint32_t count) { builder_.add(space, first, count); });
     }
   }
-  slices.push_back(slice);
+  return add_segment(words);
 }
+
+// Of what the builder has.
+Slice Recorder::add_segment(uint32_t words) { return {flow_.segments.add(builder_.take()), 0, words}; }
 
 Slice Recorder::read(const Memory& memory, uint64_t first, uint64_t words) {
   slices_.clear();
@@ -88,34 +97,23 @@ Slice Recorder::read(const Channel& source, uint64_t words) {
   if (source.region) return {add_access(source, words, false, {}), 0, static_cast<uint32_t>(words)};
   const Pieces& pieces = pieces_[source.memory];
   slices_.clear();
-  bool known = true, padded = false;
+  bool known = true;
   source.cursor.for_runs(
       words,
       [&](uint64_t at, uint64_t count) {
         known = known && pieces.read(static_cast<uint32_t>(at), static_cast<uint32_t>(count),
                                      [this](const Slice& slice) { append(slices_, slice); });
       },
-      [&](uint64_t count) {
-        padded = true;
-        slices_.push_back(Slice{~0u, source.cursor.pad_value(), static_cast<uint32_t>(count)});
-      });
+      [&](uint64_t count) { slices_.push_back({kPaddingSlice, source.cursor.pad_value(), static_cast<uint32_t>(count)}); });
   if (!known) refuse("it reads words that it has not written");
   if (refused()) return {};
-  for (const Slice& slice : slices_)
-    if (slice.segment != ~0u) leave(slice);
-  if (!padded) return joined(slices_);
-  for (const Slice& slice : slices_) {
-    if (slice.segment == ~0u) {
-      builder_.add(Space(Space::kPadding, 0), slice.offset, slice.words);
-      continue;
-    }
-    flow_.segments.for_runs(slice, [this](Space space, uint32_t first, uint32_t count) { builder_.add(space, first, count); });
-  }
-  return {flow_.segments.add(builder_.take()), 0, static_cast<uint32_t>(words)};
+  for (const Slice& slice : slices_) leave(slice);
+  return joined(slices_);
 }
 
 // What a core computed goes on to other places: it must be final.
 void Recorder::leave(const Slice& slice) {
+  if (slice.segment == kPaddingSlice) return;
   const Space space = flow_.segments.space(slice.segment);
   if (space.kind() == Space::kOut) flow_.units[space.id()].left = true;
   if (space.kind() == Space::kScratch) refuse("a kernel's scratch is moved");
@@ -160,7 +158,7 @@ void Recorder::writes(const Channel& channel, uint32_t word) {
   if (refused()) return;
   builder_.add(Space(Space::kLiteral, 0), static_cast<uint32_t>(flow_.literals.size()), 1);
   flow_.literals.push_back(word);
-  write(channel, {flow_.segments.add(builder_.take()), 0, 1});
+  write(channel, add_segment(1));
 }
 
 void Recorder::writes(const MemoryPart& memory, uint32_t offset, const uint8_t* data, uint64_t bytes) {
@@ -172,8 +170,7 @@ void Recorder::writes(const MemoryPart& memory, uint32_t offset, const uint8_t* 
     builder_.add(Space(Space::kLiteral, 0), static_cast<uint32_t>(flow_.literals.size()), words);
     for (uint32_t i = 0; i < words; ++i) flow_.literals.push_back(load32(data + size_t{4} * i));
   }
-  const uint32_t segment = flow_.segments.add(builder_.take());
-  pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + offset / 4, {segment, 0, words});
+  pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + offset / 4, add_segment(words));
 }
 
 uint32_t Recorder::view_of(const MemoryPart& memory, MemoryRange range) {
@@ -207,14 +204,13 @@ bool Recorder::holds(const MemoryPart& memory, MemoryRange range, uint32_t segme
 }
 
 // The unit that the call goes on with, or a new one.
-uint32_t Recorder::unit_of(CoreState& state, const Core& core, const MemoryPart& memory, const KernelCall& call) {
+uint32_t Recorder::unit_of(CoreState& state, const MemoryPart& memory, const KernelCall& call) {
   const MemoryRange& out = call.chunks[params::kOutPort];
   const uint32_t occurrence = occurrence_of(state, call);
   if (call.step == 0) {
     Unit unit;
     unit.operation = call.operation;
     unit.occurrence = occurrence;
-    unit.core = core.index;
     unit.out_bytes = out.bytes;
     unit.scratch_bytes = call.scratch.bytes;
     flow_.units.push_back(std::move(unit));
@@ -233,7 +229,7 @@ void Recorder::begins(const Core& core, const MemoryPart& memory, const KernelCa
   if (refused()) return;
   if (call == nullptr) return refuse("a kernel of a plug-in runs, or one that prints");
   CoreState& state = cores_[core.index];
-  const MemoryRange &out = call->chunks[params::kOutPort];
+  const MemoryRange& out = call->chunks[params::kOutPort];
   FlowCall traced;
   traced.origin = call->origin;
   traced.step = call->step;
@@ -244,7 +240,7 @@ void Recorder::begins(const Core& core, const MemoryPart& memory, const KernelCa
     traced.views[port] = view_of(memory, chunk);
     if (refused()) return;
   }
-  state.unit = traced.unit = unit_of(state, core, memory, *call);
+  state.unit = traced.unit = unit_of(state, memory, *call);
   if (refused()) return;
   ++flow_.units[state.unit].calls;
   flow_.calls.push_back(traced);

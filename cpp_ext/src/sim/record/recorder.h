@@ -46,12 +46,13 @@ class Recorder final : public Observer {
   uint32_t add_access(const Channel& channel, uint64_t words, bool write, Slice source);
   Slice read(const Channel& source, uint64_t words);
   Slice read(const Memory& memory, uint64_t first, uint64_t words);
+  Slice add_segment(uint32_t words);
   Slice joined(const std::vector<Slice>& slices);
   void leave(const Slice& slice);
   void write(const Channel& channel, const Slice& slice);
   uint32_t view_of(const MemoryPart& memory, MemoryRange range);
   uint32_t occurrence_of(CoreState& core, const KernelCall& call);
-  uint32_t unit_of(CoreState& state, const Core& core, const MemoryPart& memory, const KernelCall& call);
+  uint32_t unit_of(CoreState& state, const MemoryPart& memory, const KernelCall& call);
   bool holds(const MemoryPart& memory, MemoryRange range, uint32_t segment);
   void set(const MemoryPart& memory, MemoryRange range, uint32_t& segment, Space space);
 

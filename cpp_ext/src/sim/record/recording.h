@@ -73,8 +73,7 @@ struct Recording {
     uint32_t first_base = 0, bases = 0;  // of a joined one: of each call
     uint32_t out_operand = 0;
     uint32_t out_bytes = 0, scratch_bytes = 0;
-    bool replaced = false;  // by joined ones
-    bool direct = false;    // its out chunk is made where it will lie
+    bool direct = false;  // its out chunk is made where it will lie
     Space space;
     uint32_t first = 0;
     uint32_t first_block = 0, blocks = 0;  // of its stores

@@ -21,30 +21,27 @@ class Recordings {
   bool knows(const uint8_t* bytes, size_t size) const;
   void add(std::shared_ptr<const Recording> recording, ArrayState state);
 
-  // Whether the run is to be recorded: instructions that come again, were not refused, and did not fail too often.
-  bool wants(const uint8_t* bytes, size_t size);
-  // Of a run that was to be recorded and could not be, for a reason that may pass.
-  void fail(const uint8_t* bytes, size_t size) { ++seen_[key(bytes, size)].failures; }
-  void refuse(const uint8_t* bytes, size_t size, std::string why);
-  // Says so where it failed too often; else empty.
-  std::string failed(const uint8_t* bytes, size_t size) const;
-  // Why runs of these instructions are not recorded; empty where nothing is known against it.
-  std::string refusal(const uint8_t* bytes, size_t size) const;
+  // What is known of runs of these instructions.
+  struct History {
+    bool ran = false;
+    std::string refusal;    // why they are never recorded
+    unsigned failures = 0;  // recordings that failed for a reason that may pass
+
+    bool worth_recording() const { return ran && refusal.empty() && failures < kMostFailures; }
+    // Why the engine makes a run that is not recorded.
+    std::string why() const;
+  };
+  History& history(const uint8_t* bytes, size_t size);
 
  private:
-  static uint64_t key(const uint8_t* bytes, size_t size);
+  static constexpr unsigned kMostFailures = 3;  // each takes as long as a recording
 
   struct Entry {
     std::shared_ptr<const Recording> recording;
     ArrayState state;
   };
-  std::list<Entry> entries_;          // the last used first
-  struct Seen {
-    bool before = false;
-    unsigned failures = 0;
-  };
-  std::map<uint64_t, Seen> seen_;  // by instructions
-  std::map<uint64_t, std::string> refusals_;
+  std::list<Entry> entries_;              // the last used first
+  std::map<uint64_t, History> histories_;  // by the hash of instructions
 };
 
 }  // namespace onedispatch::sim

@@ -43,6 +43,14 @@ struct RunBlock {
   std::array<Step, 3> steps;
 
   uint32_t words() const { return run * steps[0].count * steps[1].count * steps[2].count; }
+  // Calls use(first, local) for each run, in order.
+  template <typename Use>
+  void for_runs(Use use) const {
+    for (int64_t k = 0; k < steps[2].count; ++k)
+      for (int64_t j = 0; j < steps[1].count; ++j)
+        for (int64_t i = 0; i < steps[0].count; ++i)
+          use(first + steps[2].step * k + steps[1].step * j + steps[0].step * i, local + steps[2].local * k + steps[1].local * j + steps[0].local * i);
+  }
 };
 
 // Puts runs together to blocks, in the order in which they come.
@@ -88,18 +96,12 @@ class Segments {
  public:
   uint32_t add(const std::vector<RunBlock>& blocks);
   uint32_t words(uint32_t segment) const { return segments_[segment].words; }
-  size_t size() const { return segments_.size(); }
+  Slice whole(uint32_t segment) const { return {segment, 0, words(segment)}; }
   // The space of a segment's first word.
   Space space(uint32_t segment) const { return blocks_[segments_[segment].first].space; }
   // Calls use(space, first, words) for each run of the slice, in order.
   template <typename Use>
   void for_runs(const Slice& slice, Use use) const;
-  // Calls use(block) for each block of the whole segment.
-  template <typename Use>
-  void for_blocks(uint32_t segment, Use use) const {
-    const Entry& entry = segments_[segment];
-    for (uint32_t i = 0; i < entry.count; ++i) use(blocks_[entry.first + i]);
-  }
 
  private:
   struct Entry {
