@@ -26,17 +26,22 @@ struct CallMemory {
 
 struct KernelCall;
 
-// What an operand's chunks are of its tensor, axis by axis.
+// What an operand's chunks are of its tensor, axis by axis. Where the chunks of joined tiles do not lie as one tensor, an
+// axis is divided: into what lies in a chunk, or panel, and a further axis, from panel to panel, whose `along` is the
+// axis that it divides, and whose `span` is how many members a panel has.
 struct OperandShape {
   static constexpr uint32_t kReduction = OD_MAX_DIMS, kNothing = OD_MAX_DIMS + 1;
+  static constexpr uint32_t kWithin = OD_MAX_DIMS + 2;  // added to what a divided axis is along
 
   uint32_t index = 0;  // in the declaration
   bool output = false;
   uint32_t port = 0, offset = 0;  // where it begins: bytes of the port's chunk
   uint32_t element = 4;           // bytes
+  bool panels = false;            // whether axes may be divided
+  bool finishes = false;          // what the last step alone reads
   uint32_t n_axes = 0;
   std::array<od_axis, OD_MAX_AXES> axes{};
-  std::array<uint32_t, OD_MAX_AXES> along{};  // index dimension, kReduction or kNothing
+  std::array<uint32_t, OD_MAX_AXES> along{};  // index dimension, kReduction or kNothing; more in a panel
 };
 
 // An operation whose tiles may be computed several at once: what an element becomes depends on its own inputs

@@ -37,9 +37,7 @@ class Conv final : public Kernel {
     return window_.x_c.local(call.k_first, call.k_first, call.k_count, "conv: x along k");
   }
   // First weight of the call; its chunk may be shifted back into the tensor.
-  int64_t weights(const Call& call) const {
-    return w_.axes[1].local(call.k_first, call.k_first, call.k_count, "conv: w along k");
-  }
+  int64_t weights(const Call& call) const { return local(w_.axes[1], w_channels_, call.k_first, call.k_count, "conv: w along k"); }
   const float* channels_of(const Call& call) const {
     const int64_t count = call.k_count;
     return words_in<float>(window_.x, call, channel(call), window_.channels_reach(count), kScratchWords);
@@ -49,11 +47,13 @@ class Conv final : public Kernel {
   void accumulate_gathered(const Call& call, GemmF32& g, const float* x) const;
 
   void point_at_weights(const Call& call, GemmF32& g) const;
+  void multiply(GemmF32 g, int64_t row) const;
   void finish(const Call& call, const Result<float>& result) const;
 
   Window window_;
   uint32_t out_;  // element type
   Operand w_, bias_;
+  Panels w_outputs_, w_channels_, bias_outputs_;
   Activation activation_;
 };
 
@@ -62,6 +62,9 @@ Conv::Conv(const Setup& setup)
       out_(setup.operands[operand::out].dtype),
       w_(setup.operands[operand::w]),
       bias_(setup.operands[operand::bias]),
+      w_outputs_(setup, w_, 0),
+      w_channels_(setup, w_, 1),
+      bias_outputs_(setup, bias_, 0),
       activation_(setup, scalar::act) {
   if (!w_.present) return;
   const Axis& outputs = w_.axes[0];
@@ -69,20 +72,50 @@ Conv::Conv(const Setup& setup)
   const Axis& taps = w_.axes[2];
   // Channels and taps are one reduction: one stride serves both, whichever way the weights lie.
   const bool one_stride = setup.k_extent == 1 || window_.taps() == 1 || channels.stride == taps.stride * window_.taps();
-  if (outputs.chunk != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
+  if ((w_outputs_ || w_channels_) && !is_word(w_.dtype)) reject("conv: panels of weights; accepted: of words");
+  const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
+  if (held != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
   }
 }
 
-// The columns of one GEMM: `add` appends rows, and what is there is multiplied when full.
+// The product of the weights with rows of columns, from row `row` of all on: of each panel of outputs, whose rows may lie
+// in panels, too.
+void Conv::multiply(GemmF32 g, int64_t row) const {
+  const int rows = g.k, width = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
+  const int64_t depth = w_channels_ ? w_channels_.length * window_.taps() : row + rows;
+  const GemmF32 all = g;
+  g.m = width;
+  g.a_panel = w_channels_.stride;
+  g.b_panel = depth * g.b_k;
+  for (int done = 0; done < rows; done += g.k * (g.more_panels + 1)) {
+    const int64_t panel = (row + done) / depth, first = (row + done) % depth;
+    const auto left = static_cast<int>(std::min<int64_t>(rows - done, depth - first));
+    g.k = left;
+    g.more_panels = left == depth ? (rows - done) / left - 1 : 0;
+    g.b = all.b + done * all.b_k;
+    for (int m = 0; m < all.m; m += width) {
+      g.a = all.a + panel * w_channels_.stride + first * all.a_k + (m / width) * w_outputs_.stride;
+      g.c = all.c + m * all.c_m;
+      simd().gemm_f32(g);
+    }
+    g.accumulate = true;
+  }
+}
+
+// The columns of one GEMM: `next` appends rows, and what is there is multiplied when full.
 struct Conv::Columns {
+  const Conv& conv;
   GemmF32& g;
   ptrdiff_t row;
   int block;
+  int64_t done = 0;  // rows
   float* data;
 
-  Columns(GemmF32& gemm, int pixels) : g(gemm), row((pixels + kOverrun - 1) / kOverrun * kOverrun) {
+  Columns(const Conv& of, GemmF32& gemm) : conv(of), g(gemm), row((of.window_.pixels() + kOverrun - 1) / kOverrun * kOverrun) {
     block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
+    const int64_t panel = conv.w_channels_.length * conv.window_.taps();
+    if (panel != 0 && panel < block) block -= block % static_cast<int>(panel);
     const size_t elements = static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun;
     data = static_cast<float*>(scratch(kScratchColumns, elements * 4));
     g.b = data;
@@ -92,8 +125,8 @@ struct Conv::Columns {
   float* next() { return data + g.k * row; }
   void flush() {
     if (g.k == 0) return;
-    simd().gemm_f32(g);
-    g.a += g.k * g.a_k;
+    conv.multiply(g, done);
+    done += g.k;
     g.k = 0;
     g.accumulate = true;
   }
@@ -102,7 +135,7 @@ struct Conv::Columns {
 // Blocks of whole channels where they fit, else blocks of a channel's taps.
 void Conv::accumulate_planes(const Call& call, GemmF32& g, const float* x) const {
   const int taps = window_.taps();
-  Columns columns(g, window_.pixels());
+  Columns columns(*this, g);
   window_.for_channels(call, x, static_cast<int>(call.k_count), 0.0f, [&](int, Taps some) {
     const int32_t* offsets = some.offsets;
     some.out_row = columns.row;
@@ -121,7 +154,7 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const float* x) const
 
 // 1x1 windows with a stride: the outputs' elements are gathered, channel by channel.
 void Conv::accumulate_gathered(const Call& call, GemmF32& g, const float* x) const {
-  Columns columns(g, window_.pixels());
+  Columns columns(*this, g);
   for (uint32_t c = 0; c < call.k_count; ++c) {
     if (g.k == columns.block) columns.flush();
     simd().copy_rows(x + c * window_.x_c.stride, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride,
@@ -161,7 +194,7 @@ void Conv::run(const Call& call) const {
       g.b = x + first;
       g.b_k = window_.x_c.stride;
       g.k = static_cast<int>(call.k_count);
-      simd().gemm_f32(g);
+      multiply(g, 0);
     } else {
       accumulate_gathered(call, g, x + first);
     }
@@ -173,9 +206,9 @@ void Conv::finish(const Call& call, const Result<float>& result) const {
   float* sums = result.words;
   const auto pixels = static_cast<size_t>(window_.pixels()), channels = static_cast<size_t>(window_.tile_c);
   if (bias_.present) {
-    const auto stride = static_cast<size_t>(bias_.axes[0].stride);
-    const float* bias = words_in<float>(bias_, call, 0, static_cast<int64_t>((channels - 1) * stride + 1), kScratchRow);
-    for (size_t co = 0; co < channels; ++co) simd().affine(sums + co * pixels, 1.0f, bias[co * stride], sums + co * pixels, pixels);
+    const auto each = static_cast<size_t>(bias_.axes[0].stride != 0);
+    const float* bias = neighbours(bias_, bias_outputs_, call, 0, window_.tile_c);
+    for (size_t co = 0; co < channels; ++co) simd().affine(sums + co * pixels, 1.0f, bias[co * each], sums + co * pixels, pixels);
   }
   activation_.apply(sums, channels * pixels);
   result.finish();

@@ -58,6 +58,8 @@ class Gemm final : public Kernel {
   void add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool accumulate) const;
   template <class Word>
   void read_b(const Call& call, const ChunkOffsets& at, Product<Word>& g) const;
+  template <class Word>
+  void multiply_panels(Product<Word>& g) const;
   void add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const;
   void run_wide(const Call& call, const ChunkOffsets& at) const;
   void add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) const;
@@ -69,7 +71,6 @@ class Gemm final : public Kernel {
   void finish(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
   void add_bias(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
   void narrow(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
-  static const float* neighbours(const Operand& x, const Call& call, int64_t first, int n);
   const float* scales(const Call& call, const ChunkOffsets& at) const;
   void clear_padding(const Call& call, int n) const;
   void check_finish(const Setup& setup) const;
@@ -80,6 +81,7 @@ class Gemm final : public Kernel {
   int m_, n_;
   Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
   Axis a_m_, a_k_, b_k_, b_n_;
+  Panels b_k_panels_, b_n_panels_, bias_panels_;
   Activation activation_;
   float alpha_;
   int shift_;  // below 0: sums keep all their bits
@@ -105,10 +107,16 @@ Gemm::Gemm(const Setup& setup)
       a_k_(a_.axes[1]),
       b_k_(b_.axes[0]),
       b_n_(b_.axes[1]),
+      b_k_panels_(setup, b_, 0),
+      b_n_panels_(setup, b_, 1),
+      bias_panels_(setup, bias_, 0),
       activation_(setup, scalar::act),
       alpha_(setup.f32(scalar::alpha)),
       shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
   check_finish(setup);
+  if ((b_k_panels_ || b_n_panels_) && (b_n_.stride != 1 || !is_word(b_.dtype) || b_zero_.present)) {
+    reject("gemm: panels of b; accepted: of words, whose columns are neighbours");
+  }
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   const bool in_core = a_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
   if (in_core && std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
@@ -144,11 +152,11 @@ Gemm::ChunkOffsets Gemm::offsets_of(const Call& call) const {
   at.n = static_cast<int>(n);
   if (count != 0) {
     at.a = a_m_.local(om, om, m_, "gemm: a along m") + a_k_.local(k, k, count, "gemm: a along k");
-    at.b = b_k_.local(k, k, count, "gemm: b along k") + b_n_.local(on, on, n, "gemm: b along n");
+    at.b = local(b_k_, b_k_panels_, k, count, "gemm: b along k") + local(b_n_, b_n_panels_, on, n, "gemm: b along n");
     at.a_zero = a_zero_.axes[0].local(om, om, m_, "gemm: a_zero");
     at.b_zero = b_zero_.axes[0].local(on, on, n, "gemm: b_zero");
   }
-  at.bias = bias_.axes[0].local(on, on, n, "gemm: bias");
+  at.bias = local(bias_.axes[0], bias_panels_, on, n, "gemm: bias");
   at.scale = scale_.axes[0].local(on, on, n, "gemm: scale");
   at.out_zero = out_zero_.axes[0].local(on, on, n, "gemm: out_zero");
   return at;
@@ -250,7 +258,22 @@ void Gemm::add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool 
     }
     read_b(call, at, g);
   }
-  multiply(g);
+  multiply_panels(g);
+}
+
+// Of each panel of columns, whose members along k may lie in panels, too.
+template <class Word>
+void Gemm::multiply_panels(Product<Word>& g) const {
+  const int columns = g.n, members = g.k, width = b_n_panels_ ? static_cast<int>(b_n_panels_.length) : columns;
+  const int depth = b_k_panels_ ? std::min(static_cast<int>(b_k_panels_.length), members) : members;
+  if (depth != 0) g.more_panels = members / depth - 1;
+  g.a_panel = depth * g.a_k;
+  g.b_panel = b_k_panels_.stride;
+  for (int n = 0; n < columns; n += width, g.b += b_n_panels_.stride, g.c += width) {
+    g.n = std::min(width, columns - n);
+    g.k = depth;
+    multiply(g);
+  }
 }
 
 template <class Word>
@@ -381,7 +404,7 @@ void Gemm::finish(const Call& call, const ChunkOffsets& at, float* c) const {
   if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, all);
   if (bias_.present) {
     const bool each = bias_.axes[0].stride != 0;
-    const float* bias = neighbours(bias_, call, at.bias, at.n);
+    const float* bias = neighbours(bias_, bias_panels_, call, at.bias, at.n);
     for (size_t m = 0; m < static_cast<size_t>(m_); ++m) {
       simd().binary(params::eltwise_func::add_, c + m * row, 1, bias, each, c + m * row, n);
     }
@@ -402,20 +425,10 @@ void Gemm::finish(const Call& call, const ChunkOffsets& at, int32_t* c) const {
   finish(call, at, reinterpret_cast<float*>(call.out));  // where words are summed
 }
 
-// n words from element `first` on, as neighbours.
-const float* Gemm::neighbours(const Operand& x, const Call& call, int64_t first, int n) {
-  const int64_t stride = x.axes[0].stride;
-  const auto* from = reinterpret_cast<const float*>(x.in(call)) + first;
-  if (stride <= 1) return from;
-  auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(n) * 4));
-  simd().copy_strided(from, stride, gathered, n);
-  return gathered;
-}
-
-const float* Gemm::scales(const Call& call, const ChunkOffsets& at) const { return neighbours(scale_, call, at.scale, at.n); }
+const float* Gemm::scales(const Call& call, const ChunkOffsets& at) const { return neighbours(scale_, {}, call, at.scale, at.n); }
 
 void Gemm::add_bias(const Call& call, const ChunkOffsets& at, int32_t* c) const {
-  const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, call, at.bias, at.n)) : nullptr;
+  const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, bias_panels_, call, at.bias, at.n)) : nullptr;
   for (int64_t m = 0; bias != nullptr && m < m_; ++m) {  // wraps as int32 does on the device
     simd().binary_int(params::eltwise_func::add_, params::dtype::i32, c + m * n_, 1, bias, bias_.axes[0].stride != 0, c + m * n_, static_cast<size_t>(at.n));
   }

@@ -25,6 +25,25 @@ void require_chunk(const Setup& setup, uint32_t operand, uint32_t out) {
   }
 }
 
+Panels::Panels(const Setup& setup, const Operand& operand, uint32_t axis) {
+  for (uint32_t i = setup.spec->operands[operand.index].n_axes; i < kAxes; ++i) {
+    const Axis& panels = operand.axes[i];
+    if (panels.span == 0 || panels.along != axis) continue;
+    length = panels.span;
+    stride = panels.stride;
+  }
+}
+
+const float* neighbours(const Operand& x, const Panels& along, const Call& call, int64_t first, int count) {
+  const int64_t stride = x.axes[0].stride;
+  const auto* from = reinterpret_cast<const float*>(x.in(call)) + first;
+  if (stride <= 1 && !along) return from;
+  auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(count) * 4));
+  const int length = along ? static_cast<int>(along.length) : count;
+  for (int done = 0; done < count; done += length, from += along.stride) simd().copy_strided(from, stride, gathered + done, std::min(length, count - done));
+  return gathered;
+}
+
 void Activation::apply(float* data, size_t n) const {
   if (code != params::activation::none_) simd().unary(code, alpha, beta, data, data, n);
 }

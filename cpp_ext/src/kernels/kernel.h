@@ -17,6 +17,27 @@ void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype);
 // Along their three axes an operand, where it is there, and the output lie in the same way.
 void require_chunk(const Setup& setup, uint32_t operand, uint32_t out);
 
+// The panels that an operand of a joined operation lies in along an axis: as the chunks of the tiles that were joined
+// lie, side by side or apart. Member i is member i % length of panel i / length, the first of which the call begins
+// with.
+struct Panels {
+  int64_t length = 0;  // 0: none
+  int64_t stride = 0;  // elements from panel to panel
+
+  Panels() = default;
+  Panels(const Setup& setup, const Operand& operand, uint32_t axis);
+  explicit operator bool() const { return length != 0; }
+};
+
+// Where members begin, as Axis::local: with panels, where the chunk does.
+inline int64_t local(const Axis& axis, const Panels& panels, int64_t first, int64_t count, const char* name) {
+  return panels ? 0 : axis.local(first, first, count, name);
+}
+
+// `count` words of the axis `along` from element `first` of the chunk on, side by side: where they lie, or copied into
+// scratch.
+const float* neighbours(const Operand& x, const Panels& along, const Call& call, int64_t first, int count);
+
 // A table has an entry for every byte; they lie side by side.
 constexpr int kEntries = 256;
 inline bool is_table(const Operand& x) { return x.axes[0].chunk == kEntries && x.axes[0].stride == 1; }

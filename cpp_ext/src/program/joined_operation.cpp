@@ -15,12 +15,15 @@ namespace {
 // take the members in order, too.
 constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od::gemm"};
 constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
+constexpr const char* kPanels[] = {"w", "b", "bias"};  // operands of those that may lie in panels
+constexpr const char* kFinishes[] = {"bias"};          // and that the last step alone reads
 
+// Names of kernels may have a version.
 template <size_t count>
-bool is_one_of(const od_kernel_spec& spec, const char* const (&names)[count]) {
-  return std::any_of(names, names + count, [&spec](const char* name) {
+bool is_one_of(const char* given, const char* const (&names)[count]) {
+  return std::any_of(names, names + count, [given](const char* name) {
     const size_t length = std::strlen(name);
-    return std::strncmp(spec.name, name, length) == 0 && (spec.name[length] == '@' || spec.name[length] == 0);
+    return std::strncmp(given, name, length) == 0 && (given[length] == '@' || given[length] == 0);
   });
 }
 
@@ -40,6 +43,7 @@ class JoinedOperation final : public CallableOperation {
       od_operand& own = setup_.operands[operand.index];
       own.bytes = UINT32_MAX;
       std::copy_n(operand.axes.begin(), operand.n_axes, own.axes);
+      own.n_axes = operand.n_axes;
     }
     plan_ = std::make_unique<const Plan>(of.plan->kernel(), setup_);
   }
@@ -76,7 +80,7 @@ uint32_t along_of(const od_setup& setup, uint32_t dim) {
 std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   const od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
-  if (!is_one_of(spec, kJoined) || plan->origin() != Origin::kOwn) return nullptr;
+  if (!is_one_of(spec.name, kJoined) || plan->origin() != Origin::kOwn) return nullptr;
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
@@ -84,7 +88,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
-  shape->joins_steps = is_one_of(spec, kSumsInOrder);
+  shape->joins_steps = is_one_of(spec.name, kSumsInOrder);
   uint32_t outputs = 0;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
@@ -97,6 +101,8 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
     one.offset = operation.references[i].offset;
     one.element = od_dtypes[operand.dtype].bytes;
     one.n_axes = spec.operands[i].n_axes;
+    one.panels = shape->joins_steps && is_one_of(spec.operands[i].name, kPanels);
+    one.finishes = shape->joins_steps && is_one_of(spec.operands[i].name, kFinishes);
     for (uint32_t axis = 0; axis < one.n_axes; ++axis) {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);

@@ -7,7 +7,7 @@ OD_INLINE F multiply_add(F a, F b, F sum) { return fma(a, b, sum); }
 OD_INLINE I multiply_add(I a, I b, I sum) { return add_wrap(mul_wrap(a, b), sum); }
 
 template <class Word, int MR, int NV, bool Part>
-static void tile_words(const Product<Word>& g, const Word* a, const Word* b, Word* c, int part) {
+static void tile_words(const Product<Word>& g, const Word* first_a, const Word* first_b, Word* c, int part) {
   using V = Vector<Word>;
   V acc[MR][NV];
 #pragma GCC unroll 8
@@ -19,15 +19,18 @@ static void tile_words(const Product<Word>& g, const Word* a, const Word* b, Wor
     }
   }
   const ptrdiff_t a_m = g.a_m, a_k = g.a_k, b_k = g.b_k;
-  for (int k = 0; k < g.k; ++k, a += a_k, b += b_k) {
-    V row[NV];
+  for (int panel = 0; panel <= g.more_panels; ++panel) {
+    const Word *a = first_a + panel * g.a_panel, *b = first_b + panel * g.b_panel;
+    for (int k = 0; k < g.k; ++k, a += a_k, b += b_k) {
+      V row[NV];
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
+      for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; ++m) {
-      const V factor = splat_as(a[m * a_m]);
+      for (int m = 0; m < MR; ++m) {
+        const V factor = splat_as(a[m * a_m]);
 #pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) acc[m][v] = multiply_add(factor, row[v], acc[m][v]);
+        for (int v = 0; v < NV; ++v) acc[m][v] = multiply_add(factor, row[v], acc[m][v]);
+      }
     }
   }
 #pragma GCC unroll 8

@@ -24,6 +24,9 @@ struct Product {
   ptrdiff_t c_m;
   int m, n, k;
   bool accumulate;
+  // Further panels of k members, each so far behind the one before.
+  int more_panels;
+  ptrdiff_t a_panel, b_panel;
 };
 using GemmF32 = Product<float>;
 using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same

@@ -11,10 +11,21 @@ namespace {
 constexpr int64_t kTileElements = 8192;  // of a joined tile's result: tens of microseconds of work
 constexpr size_t kMostSpread = 64;       // chunks whose words are kept one by one
 
+bool is_within(const OperandShape& operand, uint32_t axis) { return operand.along[axis] >= OperandShape::kWithin; }
+
+uint32_t along(const OperandShape& operand, uint32_t axis) { return operand.along[axis] - (is_within(operand, axis) ? OperandShape::kWithin : 0); }
+
+// In a panel, from where the tile or step begins.
 int64_t begin_of(const OperandShape& operand, uint32_t axis, const std::array<uint32_t, OD_MAX_DIMS>& origin, int64_t k) {
-  const uint32_t along = operand.along[axis];
-  const int64_t at = along == OperandShape::kReduction ? k : along == OperandShape::kNothing ? 0 : origin[along];
-  return chunk_begin(operand.axes[axis], at);
+  const uint32_t dim = along(operand, axis);
+  const int64_t at = dim == OperandShape::kReduction ? k : dim == OperandShape::kNothing ? 0 : origin[dim];
+  return chunk_begin(operand.axes[axis], at) - (is_within(operand, axis) ? at : 0);
+}
+
+bool follows(const OperandShape& operand, uint32_t dim) {
+  for (uint32_t i = 0; i < operand.n_axes; ++i)
+    if (operand.along[i] == dim && operand.axes[i].stride != 0) return true;
+  return false;
 }
 
 // Axes of more than one element that lie apart.
@@ -68,9 +79,9 @@ Join::Chunk Join::chunk_of(const OperandShape& operand, uint32_t part, uint32_t 
 }
 
 bool Join::is_joined(const OperandShape& operand, uint32_t axis) const {
-  const uint32_t along = operand.along[axis];
-  if (along == OperandShape::kReduction) return joined_steps_;
-  return along == OperandShape::kNothing || joined_[along];
+  const uint32_t dim = along(operand, axis);
+  if (dim == OperandShape::kReduction) return joined_steps_;
+  return dim == OperandShape::kNothing || joined_[dim];
 }
 
 // The byte of device memory that a byte of the chunk is, with its argument.
@@ -165,18 +176,49 @@ bool Join::proves(const OperandShape& operand, const Chunk& chunk, const Layout&
   }
 }
 
-bool Join::lay_out(const OperandShape& operand, const Group& group, std::vector<Layout>& layouts) {
-  if (operand.output || joined_steps_) {
-    layouts.assign(1, {});
-    return lay_out(operand, group, 0, operand.output ? 1 : shape_->steps, layouts[0]);
+// The operand with a further axis for each of those that panels divide; false where none does.
+bool Join::divide(const OperandShape& operand, bool reduction, bool tiles, OperandShape& divided) const {
+  divided = operand;
+  for (uint32_t i = 0; i < operand.n_axes; ++i) {
+    const od_axis& axis = operand.axes[i];
+    const uint32_t dim = operand.along[i];
+    const bool wanted = dim == OperandShape::kReduction ? reduction : dim < OD_MAX_DIMS && tiles && divided_[dim];
+    if (!wanted || axis.stride == 0 || divided.n_axes == OD_MAX_AXES) continue;
+    const uint32_t panel = dim == OperandShape::kReduction ? shape_->k_tile : shape_->dims[dim].tile;
+    if (axis.a != 1 || axis.den != 1 || axis.b != 0 || axis.align != 1 || axis.chunk != panel) continue;
+    od_axis& panels = divided.axes[divided.n_axes];
+    panels = {(axis.extent + panel - 1) / panel, 1, 1, 1, panel, 1, 0, panel, static_cast<uint16_t>(i), 0};
+    divided.along[divided.n_axes++] = dim;
+    divided.along[i] += OperandShape::kWithin;
   }
-  layouts.assign(shape_->steps, {});
-  for (uint32_t step = 0; step < shape_->steps; ++step)
-    if (!lay_out(operand, group, step, step + 1, layouts[step])) return false;
+  return divided.n_axes != operand.n_axes;
+}
+
+bool Join::lay_out(const OperandShape& operand, const Group& group, Laid& laid) {
+  if (lay_out_as(operand, group, laid)) return true;
+  if (!operand.panels) return false;
+  const bool whole = joined_steps_ && steps_[0].end * shape_->k_tile <= shape_->k_extent;
+  OperandShape divided;
+  for (const auto& [reduction, tiles] : {std::pair{true, false}, {false, true}, {true, true}})
+    if (divide(operand, reduction && whole, tiles, divided) && lay_out_as(divided, group, laid)) return true;
+  return false;
+}
+
+bool Join::lay_out_as(const OperandShape& operand, const Group& group, Laid& laid) {
+  laid.shape = operand;
+  laid.layouts.assign(operand.output ? 1 : steps_.size(), {});
+  for (size_t i = 0; i < laid.layouts.size(); ++i) {
+    Layout& layout = laid.layouts[i];
+    Steps steps = operand.output ? Steps{0, 1} : steps_[i];
+    if (operand.finishes) steps.first = steps.end - 1;
+    if (!lay_out(operand, group, steps, layout)) return false;
+    for (uint32_t axis = 0; axis < operand.n_axes; ++axis)
+      if (layout.known[axis] && laid.layouts[0].known[axis] && layout.strides[axis] != laid.layouts[0].strides[axis]) return false;
+  }
   return true;
 }
 
-bool Join::lay_out(const OperandShape& operand, const Group& group, uint32_t first_step, uint32_t end_step, Layout& layout) {
+bool Join::lay_out(const OperandShape& operand, const Group& group, Steps steps, Layout& layout) {
   struct Place {
     uint32_t part, call;
   };
@@ -184,7 +226,7 @@ bool Join::lay_out(const OperandShape& operand, const Group& group, uint32_t fir
   std::set<std::pair<uint32_t, std::array<int64_t, OD_MAX_AXES>>> seen;  // views at coordinates
   for (const uint32_t part : group.parts) {
     const Recording::Part& own = recording_.parts[part];
-    for (uint32_t call = first_step; call < end_step; ++call) {
+    for (uint32_t call = steps.first; call < steps.end; ++call) {
       const Recording::Call& made = recording_.calls[own.first_call + call];
       if (!operand.output) {
         if (made.views[operand.port] == kNoView) return false;
@@ -239,8 +281,10 @@ bool Join::split() {
   std::map<std::array<uint32_t, OD_MAX_DIMS>, Group> groups;
   for (const uint32_t part : parts_) {
     auto key = recording_.calls[recording_.parts[part].first_call].origin;
-    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
-      if (joined_[d]) key[d] = 0;
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+      const bool shifted = divided_[d] && key[d] % shape_->dims[d].tile != 0;  // it lies by itself
+      if (joined_[d] && !shifted) key[d] = 0;
+    }
     groups[key].parts.push_back(part);
   }
   groups_.clear();
@@ -251,19 +295,43 @@ bool Join::split() {
   return true;
 }
 
-// False where an operand of the group lies otherwise: then its dimensions are no longer joined.
+// Joins less, since the operand does not lie as the tensor would; false where nothing is left to give up. First panels
+// are tried, then tiles are given up before steps, whose sums would be loaded and stored again.
+bool Join::concede(const OperandShape& operand) {
+  const bool reduces = !operand.output && joined_steps_ && shape_->steps > 1 && follows(operand, OperandShape::kReduction);
+  bool changed = false;
+  for (uint32_t d = 0; d < OD_MAX_DIMS && operand.panels; ++d) {
+    if (!joined_[d] || divided_[d] || !follows(operand, d)) continue;
+    divided_[d] = changed = true;
+  }
+  if (operand.panels && reduces && steps_.size() == 1 && shape_->k_extent % shape_->k_tile != 0) {
+    separate_steps(shape_->k_extent / shape_->k_tile);
+    changed = true;
+  }
+  if (changed) return true;
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    if (!joined_[d] || (reduces && !divided_[d]) || !follows(operand, d)) continue;
+    joined_[d] = divided_[d] = false;
+    changed = true;
+  }
+  if (changed) return true;
+  if (reduces) separate_steps(1);
+  return reduces;
+}
+
+// The first so many steps become one, and so on.
+void Join::separate_steps(uint32_t together) {
+  joined_steps_ = together > 1 || shape_->steps == 1;
+  steps_.clear();
+  for (uint32_t step = 0; step < shape_->steps; step += together) steps_.push_back({step, std::min(step + together, shape_->steps)});
+}
+
+// False where an operand of the group lies otherwise: then less is to be joined.
 bool Join::lay_out(Group& group) {
-  group.layouts.assign(shape_->operands.size(), {});
+  group.operands.assign(shape_->operands.size(), {});
   for (size_t i = 0; i < shape_->operands.size(); ++i) {
-    const OperandShape& operand = shape_->operands[i];
-    if (lay_out(operand, group, group.layouts[i])) continue;
-    const auto* const end = operand.along.begin() + operand.n_axes;
-    if (joined_steps_ && shape_->steps > 1 && !operand.output && std::find(operand.along.begin(), end, OperandShape::kReduction) != end) {
-      joined_steps_ = false;
-      return false;
-    }
-    for (uint32_t axis = 0; axis < operand.n_axes; ++axis)
-      if (operand.along[axis] < OD_MAX_DIMS && operand.axes[axis].stride != 0) joined_[operand.along[axis]] = false;
+    if (lay_out(shape_->operands[i], group, group.operands[i])) continue;
+    if (!concede(shape_->operands[i])) joined_.fill(false);
     return false;
   }
   return true;
@@ -276,12 +344,10 @@ std::vector<JoinedPart> Join::make() {
     if (own.calls != shape_->steps || own.direct) return {};
   }
   joined_ = shape_->tiled;
-  joined_steps_ = shape_->joins_steps || shape_->steps == 1;
+  separate_steps(shape_->joins_steps ? shape_->steps : 1);
   for (bool laid_out = false; !laid_out;) {
-    const auto before = std::make_pair(joined_, joined_steps_);
     if (std::none_of(joined_.begin(), joined_.end(), [](bool one) { return one; }) || !split()) return {};
     laid_out = std::all_of(groups_.begin(), groups_.end(), [this](Group& group) { return lay_out(group); });
-    if (!laid_out && std::make_pair(joined_, joined_steps_) == before) return {};
   }
   std::vector<JoinedPart> made;
   for (const Group& group : groups_)
@@ -291,34 +357,37 @@ std::vector<JoinedPart> Join::make() {
 
 bool Join::overlaps() const {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
-    std::set<uint32_t> origins;
-    for (const Group& group : groups_) origins.insert(group.first[d]);
+    std::map<uint32_t, uint32_t> ends;  // by where groups begin
+    for (const Group& group : groups_) ends[group.first[d]] = std::max(ends[group.first[d]], group.end[d]);
     uint32_t end = 0;
-    for (const uint32_t origin : origins) {
-      if (!joined_[d] && origin < end) return true;
-      end = origin + shape_->dims[d].tile;
+    for (const auto& [first, own] : ends) {
+      if (first < end) return true;
+      end = own;
     }
   }
   return false;
 }
 
-// As large as threads can share: rows first, then what lies behind them.
+// As large as threads can share: rows first, then what lies behind them, then panels.
 Join::Origin Join::tile_of(const Group& group) const {
   Origin tile{};
   int64_t elements = 1;
-  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
-    tile[d] = shape_->dims[d].tile;
-    if (!joined_[d]) elements *= tile[d];
-  }
-  for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
-    if (!joined_[d]) continue;
-    const uint32_t whole = group.end[d] - group.first[d];
+  const auto enlarge = [&](uint32_t d, uint32_t unit) {
+    const uint32_t whole = (group.end[d] - group.first[d]) / unit;
     const auto room = static_cast<uint32_t>(std::max<int64_t>(1, kTileElements / elements));
     // Parts of about the same size.
-    const uint32_t parts = (whole + room - 1) / room;
-    tile[d] = std::max(std::min(whole, tile[d]), (whole + parts - 1) / parts);
-    elements *= tile[d];
+    const uint32_t parts = (whole + room - 1) / room, units = (whole + parts - 1) / parts;
+    tile[d] = std::max(std::min(whole * unit, tile[d]), units * unit);
+    elements *= tile[d] / unit;
+  };
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    tile[d] = shape_->dims[d].tile;
+    if (!joined_[d] || divided_[d]) elements *= tile[d];
   }
+  for (uint32_t d = OD_MAX_DIMS; d-- > 0;)
+    if (joined_[d] && !divided_[d]) enlarge(d, 1);
+  for (uint32_t d = OD_MAX_DIMS; d-- > 0;)
+    if (joined_[d] && divided_[d]) enlarge(d, shape_->dims[d].tile);
   return tile;
 }
 
@@ -345,36 +414,31 @@ bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
 bool Join::make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part) {
   OperationShape shape = *shape_;
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) shape.dims[d].tile = tile[d];
-  if (joined_steps_) {
-    shape.k_tile = std::max(shape.k_extent, 1u);
-    shape.steps = 1;
-  }
+  shape.steps = static_cast<uint32_t>(steps_.size());
+  if (joined_steps_) shape.k_tile = std::max(shape.steps == 1 ? shape.k_extent : first_member(1), 1u);
   part.origin = origin;
   part.steps = shape.steps;
   for (size_t i = 0; i < shape.operands.size(); ++i) {
-    OperandShape& operand = shape.operands[i];
-    if (operand.output ? !store(operand, group.layouts[i][0], tile, part) : !enlarge(operand, group.layouts[i][0], tile)) return false;
+    const Laid& laid = group.operands[i];
+    OperandShape& operand = shape.operands[i] = laid.shape;
+    if (operand.output ? !store(operand, laid.layouts[0], tile, part) : !enlarge(operand, laid.layouts[0], tile, shape.k_tile)) return false;
   }
-  for (uint32_t step = 0; step < shape.steps; ++step) {
-    for (size_t i = 0; i < shape.operands.size(); ++i) {
-      if (shape.operands[i].output) continue;
-      const std::vector<Layout>& layouts = group.layouts[i];
-      if (!lie(shape.operands[i], layouts[layouts.size() == 1 ? 0 : step], step, part)) return false;
-    }
-  }
+  for (uint32_t step = 0; step < shape.steps; ++step)
+    for (size_t i = 0; i < shape.operands.size(); ++i)
+      if (!shape.operands[i].output && !lie(shape.operands[i], group.operands[i].of_step(step), step, part)) return false;
   part.operation = operation_of(shape, tile);
   return part.operation != nullptr;
 }
 
 // Gives the operand the chunk that the joined tile needs, where the tensor lies.
-bool Join::enlarge(OperandShape& operand, const Layout& layout, const Origin& tile) const {
+bool Join::enlarge(OperandShape& operand, const Layout& layout, const Origin& tile, uint32_t k_tile) const {
   for (uint32_t k = 0; k < operand.n_axes; ++k) {
     od_axis& axis = operand.axes[k];
-    const uint32_t along = operand.along[k];
+    const uint32_t dim = along(operand, k);
     if (axis.stride == 0) continue;
-    if (along != OperandShape::kNothing && is_joined(operand, k)) {
-      const bool reduction = along == OperandShape::kReduction;
-      const int64_t more = reduction ? int64_t{shape_->k_extent} - shape_->k_tile : int64_t{tile[along]} - shape_->dims[along].tile;
+    if (dim != OperandShape::kNothing && !is_within(operand, k) && is_joined(operand, k)) {
+      const bool reduction = dim == OperandShape::kReduction;
+      const int64_t more = reduction ? int64_t{k_tile} - shape_->k_tile : int64_t{tile[dim]} - shape_->dims[dim].tile;
       // Rounded up: fractions may begin anywhere.
       axis.chunk = std::min(axis.extent, axis.chunk + (more > 0 ? (axis.a * more + axis.den - 1) / axis.den : axis.a * more / axis.den));
     }
@@ -391,7 +455,7 @@ bool Join::lie(const OperandShape& operand, const Layout& layout, uint32_t step,
   for (uint32_t k = 0; k < operand.n_axes; ++k) {
     const od_axis& axis = operand.axes[k];
     if (axis.stride == 0) continue;
-    if (is_joined(operand, k)) at += layout.strides[k] * begin_of(operand, k, part.origin, int64_t{step} * shape_->k_tile);
+    if (is_joined(operand, k) && !is_within(operand, k)) at += layout.strides[k] * begin_of(operand, k, part.origin, first_member(step));
     const int64_t reach = layout.strides[k] * (axis.chunk - 1);
     (reach < 0 ? first : last) += reach;
   }
@@ -406,8 +470,8 @@ bool Join::store(OperandShape& operand, const Layout& layout, const Origin& tile
   uint32_t outer = 0;  // axes of runs; what is behind them lies together
   for (uint32_t k = operand.n_axes; k-- > 0;) {
     od_axis& axis = operand.axes[k];
-    const uint32_t along = operand.along[k];
-    axis.chunk = along < OD_MAX_DIMS ? tile[along] : axis.chunk;
+    const uint32_t dim = operand.along[k];
+    axis.chunk = dim < OD_MAX_DIMS ? tile[dim] : axis.chunk;
     axis.stride = elements;
     const bool together = outer == 0 && (axis.chunk == 1 || layout.strides[k] == length * operand.element);
     if (together) length *= axis.chunk;

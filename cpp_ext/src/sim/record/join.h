@@ -51,9 +51,17 @@ class Join {
     Strides strides{};
     std::array<bool, OD_MAX_AXES> known{};
   };
+  struct Steps {  // that become one
+    uint32_t first, end;
+  };
+  struct Laid {  // an operand of a group
+    OperandShape shape;
+    std::vector<Layout> layouts;  // by joined steps; the output has one
+    const Layout& of_step(size_t step) const { return layouts.size() == 1 ? layouts[0] : layouts[step]; }
+  };
   struct Group {  // tiles that differ along joined dimensions alone
     std::vector<uint32_t> parts;
-    std::vector<std::vector<Layout>> layouts;  // by operand, and by step where those are not joined
+    std::vector<Laid> operands;
     std::array<uint32_t, OD_MAX_DIMS> first{}, end{};
   };
   struct Chunk {  // of a call
@@ -63,8 +71,12 @@ class Join {
 
   bool split();
   bool lay_out(Group& group);
-  bool lay_out(const OperandShape& operand, const Group& group, std::vector<Layout>& layouts);
-  bool lay_out(const OperandShape& operand, const Group& group, uint32_t first_step, uint32_t end_step, Layout& layout);
+  bool concede(const OperandShape& operand);
+  void separate_steps(uint32_t together);
+  bool lay_out(const OperandShape& operand, const Group& group, Laid& laid);
+  bool lay_out_as(const OperandShape& operand, const Group& group, Laid& laid);
+  bool lay_out(const OperandShape& operand, const Group& group, Steps steps, Layout& layout);
+  bool divide(const OperandShape& operand, bool reduction, bool tiles, OperandShape& divided) const;
   bool is_joined(const OperandShape& operand, uint32_t axis) const;
   bool measure(const OperandShape& operand, const Chunk& chunk, Layout& layout);
   bool derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) const;
@@ -77,8 +89,9 @@ class Join {
   Origin tile_of(const Group& group) const;
   bool make(const Group& group, std::vector<JoinedPart>& made);
   bool make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part);
-  bool enlarge(OperandShape& operand, const Layout& layout, const Origin& tile) const;
+  bool enlarge(OperandShape& operand, const Layout& layout, const Origin& tile, uint32_t k_tile) const;
   bool lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part) const;
+  uint32_t first_member(uint32_t step) const { return steps_[step].first * shape_->k_tile; }
   bool store(OperandShape& operand, const Layout& layout, const Origin& tile, JoinedPart& part) const;
   std::shared_ptr<const CallableOperation> operation_of(const OperationShape& shape, const Origin& tile);
 
@@ -90,6 +103,8 @@ class Join {
   std::unique_ptr<const OperationShape> shape_;
   std::array<bool, OD_MAX_DIMS> joined_{};
   bool joined_steps_ = false;
+  std::array<bool, OD_MAX_DIMS> divided_{};  // dimensions along which operands lie in panels
+  std::vector<Steps> steps_;
   std::vector<Group> groups_;
   std::map<uint32_t, Words> views_, outs_;
   std::map<std::vector<int64_t>, std::shared_ptr<const CallableOperation>> operations_;
