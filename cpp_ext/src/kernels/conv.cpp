@@ -18,6 +18,9 @@ namespace {
 namespace operand = params::conv::operand;
 namespace scalar = params::conv::scalar;
 
+constexpr int kLeastOutputs = 8;        // for vectors of them
+constexpr uint32_t kLeastSummed = 64;   // products of a sum in lanes
+constexpr size_t kPlanes = 128 * 1024;  // elements of planes at a time: 512 KB stay in L2
 constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128 KB stay in L2
 
 class Conv final : public Kernel {
@@ -42,6 +45,8 @@ class Conv final : public Kernel {
     const int64_t count = call.k_count;
     return words_in<float>(window_.x, call, channel(call), window_.channels_reach(count), kScratchWords);
   }
+  bool fills_lanes(const Call& call) const;
+  void accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) const;
   struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g, const float* x) const;
   void accumulate_gathered(const Call& call, GemmF32& g, const float* x) const;
@@ -132,6 +137,62 @@ struct Conv::Columns {
   }
 };
 
+// Of the lanes of whole vectors.
+double used_lanes(int n) { return n / (16.0 * ((n + 15) / 16)); }
+
+// Whether a vector of outputs serves better than one of pixels: their weights are neighbours, their sums pay for being
+// turned, and pixels would have to be copied, or leave more lanes idle.
+bool Conv::fills_lanes(const Call& call) const {
+  const int outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : window_.tile_c;
+  if (!is_word(w_.dtype) || w_.axes[0].stride != 1 || outputs < kLeastOutputs || call.k_count * static_cast<uint32_t>(window_.taps()) < kLeastSummed) return false;
+  int64_t first = 0;
+  return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(outputs) > used_lanes(window_.pixels());
+}
+
+// As many channels at once as planes of them stay in L2; what needs none is read where it lies.
+void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) const {
+  static constexpr int32_t kOneTap = 0;
+  int64_t first = 0;
+  const bool direct = window_.single_tap(call, first) && window_.sw * window_.x_w.stride == 1;
+  ConvF32 c{};
+  c.taps = window_.taps();
+  c.w_tap = g.a_k;
+  c.w_panel = w_channels_.stride;
+  c.y_output = g.c_m;
+  c.rows = window_.rows;
+  c.columns = window_.columns;
+  c.accumulate = g.accumulate;
+  c.offsets = &kOneTap;
+  c.x_channel = window_.x_c.stride;
+  c.x_row = window_.sh * window_.x_h.stride;
+  const int all = static_cast<int>(call.k_count), depth = w_channels_ ? static_cast<int>(w_channels_.length) : all;
+  const int most = direct ? all : std::max(1, static_cast<int>(kPlanes / window_.plane_elements()));
+  for (int channel = 0, count = 0; channel < all; channel += count, c.accumulate = true) {
+    const int panel = channel / depth, within = channel % depth, left = std::min(most, all - channel);
+    c.channels = std::min(left, depth - within);
+    c.more_panels = c.channels == depth ? left / depth - 1 : 0;
+    count = c.channels * (c.more_panels + 1);
+    c.x = x + channel * window_.x_c.stride + first;
+    if (!direct) {
+      const Taps taps = window_.planes(call, x + channel * window_.x_c.stride, count);
+      c.x = taps.plane;
+      c.x_channel = static_cast<ptrdiff_t>(window_.plane_elements());
+      c.x_row = taps.plane_row;
+      c.offsets = taps.offsets;
+    }
+    if (c.rows > 1 && c.x_row == c.columns) {
+      c.columns *= c.rows;
+      c.rows = 1;
+    }
+    c.outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
+    for (int m = 0; m < g.m; m += c.outputs) {
+      c.w = g.a + panel * w_channels_.stride + within * c.taps * g.a_k + (m / c.outputs) * w_outputs_.stride;
+      c.y = g.c + m * g.c_m;
+      simd().conv_f32(c);
+    }
+  }
+}
+
 // Blocks of whole channels where they fit, else blocks of a channel's taps.
 void Conv::accumulate_planes(const Call& call, GemmF32& g, const float* x) const {
   const int taps = window_.taps();
@@ -188,7 +249,9 @@ void Conv::run(const Call& call) const {
   } else {
     point_at_weights(call, g);
     const float* x = channels_of(call);
-    if (int64_t first = 0; !window_.single_tap(call, first)) {
+    if (fills_lanes(call)) {
+      accumulate_in_lanes(call, g, x);
+    } else if (int64_t first = 0; !window_.single_tap(call, first)) {
       accumulate_planes(call, g, x);
     } else if (window_.contiguous()) {
       g.b = x + first;

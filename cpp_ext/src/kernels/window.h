@@ -77,6 +77,21 @@ class Window {
     }
   }
 
+  // Planes of `channels` channels that start at `first`, one behind the other in scratch, with zeros around.
+  Taps planes(const Call& call, const float* first, int channels) const {
+    const size_t elements = plane_elements();
+    auto* made = static_cast<float*>(scratch(kScratchPlane, (elements * static_cast<size_t>(channels) + kOverrun) * sizeof(float)));
+    if (has_border(call)) std::fill_n(made, elements * static_cast<size_t>(channels), 0.0f);
+    const Plan plan = plan_copies(call);
+    for (int c = 0; c < channels; ++c) fill_channel(plan, first + c * x_c.stride, made + static_cast<size_t>(c) * elements);
+    Taps taps = plane_taps<float>(0);
+    taps.plane = made;
+    return taps;
+  }
+  size_t plane_elements() const {
+    return static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
+  }
+
  private:
   struct Range {  // outputs of a plane line that lie inside the tensor
     int64_t first, end;
@@ -95,9 +110,6 @@ class Window {
   Moved* plane(int slot) const {
     const size_t elements = plane_elements() + kOverrun;
     return static_cast<Moved*>(scratch(kScratchPlane, elements * 2 * sizeof(Moved))) + static_cast<size_t>(slot) * elements;
-  }
-  size_t plane_elements() const {
-    return static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
   }
   template <class Element>
   TapsOf<Element> plane_taps(int slot) const {

@@ -4,6 +4,7 @@ namespace onedispatch::kernels::OD_LEVEL {
 #define OD_INLINE [[gnu::always_inline]] static inline
 constexpr int kLanes = 8;
 constexpr int kBigM = 4;  // rows of the register tile
+constexpr int kConvSums = 12;  // of the 16 registers
 constexpr bool kVnni = OD_VNNI;
 using F = float __attribute__((vector_size(32)));
 using I = int32_t __attribute__((vector_size(32)));

@@ -31,7 +31,23 @@ struct Product {
 using GemmF32 = Product<float>;
 using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same
 
-// The same for bytes into int32 (wrapping), with zero points already widened.
+// y[output][row][column] (+)= sum over channels and taps of w[channel][tap][output] * x[channel][offsets[tap] + row * x_row
+// + column], in this order; outputs lie side by side in w, rows in y. Further panels of so many channels lie w_panel behind
+// each other in w, and as all channels do in x.
+struct ConvF32 {
+  const float* x;
+  ptrdiff_t x_channel, x_row;
+  const int32_t* offsets;
+  int taps, channels, more_panels;
+  const float* w;
+  ptrdiff_t w_tap, w_panel;
+  float* y;
+  ptrdiff_t y_output;
+  int outputs, rows, columns;
+  bool accumulate;
+};
+
+// C[m][n] (+)= sum_k A[m][k] * B[k][n] of bytes into int32 (wrapping), with zero points already widened.
 struct GemmI8 {
   const uint8_t* a;
   ptrdiff_t a_m, a_k;
@@ -155,6 +171,7 @@ struct SimdLevel {
   void (*widen)(uint32_t dtype, const void* x, void* words, size_t n);
   void (*narrow)(uint32_t dtype, const void* words, void* y, size_t n);
   void (*gemm_f32)(const GemmF32&);
+  void (*conv_f32)(const ConvF32&);
   void (*gemm_i32)(const GemmI32&);
   void (*gemm_i8)(const GemmI8&);
   void (*requantise)(const Requantise&);

@@ -4,9 +4,11 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "onedispatch/kernel_params.h"
 #include "simd.h"
@@ -17,6 +19,7 @@ namespace onedispatch::kernels::avx512 {
 #define OD_INLINE [[gnu::always_inline]] static inline
 constexpr int kLanes = 16;
 constexpr int kBigM = 8;  // rows of the register tile
+constexpr int kConvSums = 28;  // of the 32 registers
 constexpr bool kVnni = true;
 using F = float __attribute__((vector_size(64)));
 using I = int32_t __attribute__((vector_size(64)));
@@ -81,6 +84,7 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_conv.h"
 #include "level_products.h"
 #include "level_wide.h"
 #include "level_math.h"

@@ -4,9 +4,11 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "onedispatch/kernel_params.h"
 #include "simd.h"
@@ -19,6 +21,7 @@
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_conv.h"
 #include "level_products.h"
 #include "level_wide.h"
 #include "level_math.h"

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any processor: vectors of 16 bytes, which the compiler maps to what its baseline has.
 #include <cmath>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "onedispatch/kernel_params.h"
 #include "simd.h"
@@ -12,6 +14,7 @@ namespace onedispatch::kernels::portable {
 #define OD_INLINE [[gnu::always_inline]] static inline
 constexpr int kLanes = 4;
 constexpr int kBigM = 4;  // rows of the register tile
+constexpr int kConvSums = 12;  // of 16 registers
 constexpr bool kVnni = false;
 using F = float __attribute__((vector_size(16)));
 using I = int32_t __attribute__((vector_size(16)));
@@ -46,6 +49,7 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_conv.h"
 #include "level_products.h"
 #include "level_wide.h"
 #include "level_math.h"
