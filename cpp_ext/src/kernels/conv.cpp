@@ -21,6 +21,7 @@ namespace scalar = params::conv::scalar;
 constexpr int kLeastOutputs = 8;        // for vectors of them
 constexpr uint32_t kLeastSummed = 64;   // products of a sum in lanes
 constexpr size_t kPlanes = 128 * 1024;  // elements of planes at a time: 512 KB stay in L2
+constexpr size_t kFinished = 2 * 1024;   // elements of results at a time
 constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128 KB stay in L2
 
 class Conv final : public Kernel {
@@ -265,15 +266,20 @@ void Conv::run(const Call& call) const {
   if (call.k_last) finish(call, result);
 }
 
+// Some channels at a time, while they are in L1.
 void Conv::finish(const Call& call, const Result<float>& result) const {
-  float* sums = result.words;
   const auto pixels = static_cast<size_t>(window_.pixels()), channels = static_cast<size_t>(window_.tile_c);
-  if (bias_.present) {
-    const auto each = static_cast<size_t>(bias_.axes[0].stride != 0);
-    const float* bias = neighbours(bias_, bias_outputs_, call, 0, window_.tile_c);
-    for (size_t co = 0; co < channels; ++co) simd().affine(sums + co * pixels, 1.0f, bias[co * each], sums + co * pixels, pixels);
+  const float* bias = bias_.present ? neighbours(bias_, bias_outputs_, call, 0, window_.tile_c) : nullptr;
+  const size_t each = bias_.axes[0].stride != 0 ? 1 : 0, block = std::max<size_t>(1, kFinished / pixels);
+  for (size_t first = 0; first < channels; first += block) {
+    const size_t end = std::min(channels, first + block);
+    float* sums = result.words + first * pixels;
+    for (size_t co = first; bias != nullptr && co < end; ++co) {
+      float* plane = result.words + co * pixels;
+      simd().affine(plane, 1.0f, bias[co * each], plane, pixels);
+    }
+    activation_.apply(sums, (end - first) * pixels);
   }
-  activation_.apply(sums, channels * pixels);
   result.finish();
 }
 

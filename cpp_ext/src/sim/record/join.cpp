@@ -8,7 +8,8 @@ namespace onedispatch::sim {
 
 namespace {
 
-constexpr int64_t kTileElements = 8192;  // of a joined tile's result: tens of microseconds of work
+constexpr int64_t kTileElements = 12288;  // of a joined tile's result: tens of microseconds of work
+constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
 constexpr size_t kMostSpread = 64;       // chunks whose words are kept one by one
 
 bool is_within(const OperandShape& operand, uint32_t axis) { return operand.along[axis] >= OperandShape::kWithin; }
@@ -374,7 +375,8 @@ Join::Origin Join::tile_of(const Group& group) const {
   int64_t elements = 1;
   const auto enlarge = [&](uint32_t d, uint32_t unit) {
     const uint32_t whole = (group.end[d] - group.first[d]) / unit;
-    const auto room = static_cast<uint32_t>(std::max<int64_t>(1, kTileElements / elements));
+    const auto most = unit == 1 ? whole : whole / kLeastTiles;
+    const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, kTileElements / elements)));
     // Parts of about the same size.
     const uint32_t parts = (whole + room - 1) / room, units = (whole + parts - 1) / parts;
     tile[d] = std::max(std::min(whole * unit, tile[d]), units * unit);
