@@ -39,6 +39,7 @@ struct OperandShape {
   uint32_t element = 4;           // bytes
   bool panels = false;            // whether axes may be divided
   bool finishes = false;          // what the last step alone reads
+  bool in_place = false;          // an output whose rows may lie apart, as its tensor does
   uint32_t n_axes = 0;
   std::array<od_axis, OD_MAX_AXES> axes{};
   std::array<uint32_t, OD_MAX_AXES> along{};  // index dimension, kReduction or kNothing; more in a panel

@@ -54,10 +54,12 @@ class Conv final : public Kernel {
 
   void point_at_weights(const Call& call, GemmF32& g) const;
   void multiply(GemmF32 g, int64_t row) const;
+  void place_channels(const Operand& out);
   void finish(const Call& call, const Result<float>& result) const;
 
   Window window_;
-  uint32_t out_;  // element type
+  uint32_t out_;       // element type
+  size_t out_stride_;  // from a channel to the next
   Operand w_, bias_;
   Panels w_outputs_, w_channels_, bias_outputs_;
   Activation activation_;
@@ -66,12 +68,14 @@ class Conv final : public Kernel {
 Conv::Conv(const Setup& setup)
     : window_(setup, scalar::kh),
       out_(setup.operands[operand::out].dtype),
+      out_stride_(static_cast<size_t>(window_.pixels())),
       w_(setup.operands[operand::w]),
       bias_(setup.operands[operand::bias]),
       w_outputs_(setup, w_, 0),
       w_channels_(setup, w_, 1),
       bias_outputs_(setup, bias_, 0),
       activation_(setup, scalar::act) {
+  place_channels(setup.operands[operand::out]);
   if (!w_.present) return;
   const Axis& outputs = w_.axes[0];
   const Axis& channels = w_.axes[1];
@@ -83,6 +87,14 @@ Conv::Conv(const Setup& setup)
   if (held != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
   }
+}
+
+// The chunk of a core is whole; results that are written where they go may have channels that lie apart.
+void Conv::place_channels(const Operand& out) {
+  const auto &channels = out.axes[0], &rows = out.axes[1], &columns = out.axes[2];
+  const bool whole = (window_.columns == 1 || columns.stride == 1) && (window_.rows == 1 || rows.stride == window_.columns);
+  if (window_.tile_c > 1) out_stride_ = static_cast<size_t>(channels.stride);
+  if (!whole || (!is_word(out_) && out_stride_ != static_cast<size_t>(window_.pixels()))) reject("conv: out; accepted: channels of words, whose rows lie together");
 }
 
 // The product of the weights with rows of columns, from row `row` of all on: of each panel of outputs, whose rows may lie
@@ -243,7 +255,7 @@ void Conv::run(const Call& call) const {
   g.m = window_.tile_c;
   g.n = window_.pixels();
   g.c = result.words;
-  g.c_m = g.n;
+  g.c_m = static_cast<ptrdiff_t>(out_stride_);
   g.accumulate = call.k_index != 0;
   if (call.k_count == 0) {
     simd().gemm_f32(g);
@@ -270,15 +282,14 @@ void Conv::run(const Call& call) const {
 void Conv::finish(const Call& call, const Result<float>& result) const {
   const auto pixels = static_cast<size_t>(window_.pixels()), channels = static_cast<size_t>(window_.tile_c);
   const float* bias = bias_.present ? neighbours(bias_, bias_outputs_, call, 0, window_.tile_c) : nullptr;
-  const size_t each = bias_.axes[0].stride != 0 ? 1 : 0, block = std::max<size_t>(1, kFinished / pixels);
+  const size_t each = bias_.axes[0].stride != 0 ? 1 : 0, block = out_stride_ == pixels ? std::max<size_t>(1, kFinished / pixels) : 1;
   for (size_t first = 0; first < channels; first += block) {
     const size_t end = std::min(channels, first + block);
-    float* sums = result.words + first * pixels;
     for (size_t co = first; bias != nullptr && co < end; ++co) {
-      float* plane = result.words + co * pixels;
+      float* plane = result.words + co * out_stride_;
       simd().affine(plane, 1.0f, bias[co * each], plane, pixels);
     }
-    activation_.apply(sums, (end - first) * pixels);
+    activation_.apply(result.words + first * out_stride_, (end - first) * pixels);
   }
   result.finish();
 }

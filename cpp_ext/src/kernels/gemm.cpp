@@ -79,6 +79,7 @@ class Gemm final : public Kernel {
   bool floats_, bytes_, wide_;
   uint32_t dim_m_, dim_n_;
   int m_, n_;
+  int64_t c_m_;  // from a row of results to the next
   Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
   Axis a_m_, a_k_, b_k_, b_n_;
   Panels b_k_panels_, b_n_panels_, bias_panels_;
@@ -96,6 +97,7 @@ Gemm::Gemm(const Setup& setup)
       dim_n_(setup.roles[1]),
       m_(static_cast<int>(setup.tile(0))),
       n_(static_cast<int>(setup.tile(1))),
+      c_m_(m_ > 1 ? setup.operands[operand::out].axes[0].stride : n_),
       a_(setup.operands[operand::a]),
       b_(setup.operands[operand::b]),
       bias_(setup.operands[operand::bias]),
@@ -114,6 +116,8 @@ Gemm::Gemm(const Setup& setup)
       alpha_(setup.f32(scalar::alpha)),
       shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
   check_finish(setup);
+  const int64_t neighbour = n_ > 1 ? setup.operands[operand::out].axes[1].stride : 1;
+  if (neighbour != 1 || (c_m_ != n_ && !(floats_ && is_word(out_)))) reject("gemm: out; accepted: rows that lie apart of words, whose elements are neighbours");
   if ((b_k_panels_ || b_n_panels_) && (b_n_.stride != 1 || !is_word(b_.dtype) || b_zero_.present)) {
     reject("gemm: panels of b; accepted: of words, whose columns are neighbours");
   }
@@ -247,7 +251,7 @@ void Gemm::add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool 
   g.n = at.n;
   g.k = static_cast<int>(call.k_count);
   g.c = sums;
-  g.c_m = n_;
+  g.c_m = c_m_;
   g.accumulate = accumulate;
   if (g.k != 0) {
     g.a = words_in<Word>(a_, call, at.a, reach(a_m_, m_, a_k_, g.k), kScratchWords);
@@ -399,17 +403,19 @@ void Gemm::add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) con
   }
 }
 
+// Row by row where rows lie apart, else as much at once as there is.
 void Gemm::finish(const Call& call, const ChunkOffsets& at, float* c) const {
-  const size_t row = static_cast<size_t>(n_), n = static_cast<size_t>(at.n), all = static_cast<size_t>(m_) * row;
-  if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, all);
-  if (bias_.present) {
-    const bool each = bias_.axes[0].stride != 0;
-    const float* bias = neighbours(bias_, bias_panels_, call, at.bias, at.n);
-    for (size_t m = 0; m < static_cast<size_t>(m_); ++m) {
-      simd().binary(params::eltwise_func::add_, c + m * row, 1, bias, each, c + m * row, n);
+  const bool each = bias_.axes[0].stride != 0, apart = c_m_ != n_;
+  const auto n = static_cast<size_t>(n_), all = static_cast<size_t>(m_) * n, rows = apart ? static_cast<size_t>(m_) : 1, columns = apart ? n : all;
+  const float* bias = bias_.present ? neighbours(bias_, bias_panels_, call, at.bias, at.n) : nullptr;
+  for (size_t first = 0; first < rows; ++first) {
+    float* words = c + static_cast<int64_t>(first) * c_m_;
+    if (alpha_ != 1.0f) simd().affine(words, alpha_, 0.0f, words, columns);
+    for (float* row = words; bias != nullptr && row != words + columns; row += n) {
+      simd().binary(params::eltwise_func::add_, row, 1, bias, each, row, static_cast<size_t>(at.n));
     }
+    activation_.apply(words, columns);
   }
-  activation_.apply(c, all);
   if (!is_word(out_)) simd().narrow(out_, c, call.out, all);
 }
 

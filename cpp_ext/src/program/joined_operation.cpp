@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od::gemm"};
 constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
 constexpr const char* kPanels[] = {"w", "b", "bias"};  // operands of those that may lie in panels
+constexpr const char* kInPlace[] = {"out"};            // results that may be written where the tensor lies
 constexpr const char* kFinishes[] = {"bias"};          // and that the last step alone reads
 
 // Names of kernels may have a version.
@@ -102,6 +103,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
     one.element = od_dtypes[operand.dtype].bytes;
     one.n_axes = spec.operands[i].n_axes;
     one.panels = shape->joins_steps && is_one_of(spec.operands[i].name, kPanels);
+    one.in_place = shape->joins_steps && one.output && is_one_of(spec.operands[i].name, kInPlace);
     one.finishes = shape->joins_steps && is_one_of(spec.operands[i].name, kFinishes);
     for (uint32_t axis = 0; axis < one.n_axes; ++axis) {
       one.axes[axis] = operand.axes[axis];

@@ -269,6 +269,10 @@ void RecordingBuilder::join() {
         stored.push_back(store);
       }
       replaced_.push_back(0);
+      if (one.in_place != nullptr) {
+        in_place_.emplace(index, one.in_place.get());
+        made_->operations.push_back(std::move(one.in_place));
+      }
       made_->operations.push_back(std::move(one.operation));
       made_->parts.push_back(part);
     }
@@ -288,7 +292,14 @@ void RecordingBuilder::store_all() {
     Recording::Part& part = made_->parts[first->part];
     const RunBlock& only = made.front();
     const bool whole = made.size() == 1 && only.local == 0 && only.words() == only.run && 4 * only.run == part.out_bytes;
-    if (part.operation != nullptr && !part.direct && whole) {
+    const auto in_place = in_place_.find(first->part);
+    const auto words = std::accumulate(first, end, uint64_t{0}, [](uint64_t sum, const Stored& one) { return sum + one.words; });
+    if (!whole && in_place != in_place_.end() && first->local == 0 && 4 * words == part.out_bytes) {
+      part.operation = in_place->second;
+      part.direct = true;
+      part.space = Space(Space::kDdr, first->argument);
+      part.first = first->first;
+    } else if (part.operation != nullptr && !part.direct && whole) {
       part.direct = true;
       part.space = only.space;
       part.first = only.first;

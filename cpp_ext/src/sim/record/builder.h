@@ -44,6 +44,7 @@ class RecordingBuilder {
   uint32_t occurrences_;
   std::vector<uint32_t> level_;    // of each occurrence
   std::vector<uint8_t> kept_;      // by unit: others read its out chunk on the chip
+  std::unordered_map<uint32_t, const CallableOperation*> in_place_;  // by part
   std::vector<uint8_t> replaced_;  // by part: joined ones compute what it did
 };
 

@@ -420,6 +420,7 @@ bool Join::make(const Group& group, const Origin& origin, const Origin& tile, Jo
   if (joined_steps_) shape.k_tile = std::max(shape.steps == 1 ? shape.k_extent : first_member(1), 1u);
   part.origin = origin;
   part.steps = shape.steps;
+  read_.clear();
   for (size_t i = 0; i < shape.operands.size(); ++i) {
     const Laid& laid = group.operands[i];
     OperandShape& operand = shape.operands[i] = laid.shape;
@@ -429,7 +430,29 @@ bool Join::make(const Group& group, const Origin& origin, const Origin& tile, Jo
     for (size_t i = 0; i < shape.operands.size(); ++i)
       if (!shape.operands[i].output && !lie(shape.operands[i], group.operands[i].of_step(step), step, part)) return false;
   part.operation = operation_of(shape, tile);
+  if (part.operation != nullptr) place(std::move(shape), group, tile, part);
   return part.operation != nullptr;
+}
+
+// Lets the operation write its results where they go, unless it reads what lies there.
+void Join::place(OperationShape shape, const Group& group, const Origin& tile, JoinedPart& part) {
+  for (size_t i = 0; i < shape.operands.size(); ++i) {
+    OperandShape& out = shape.operands[i];
+    if (!out.output) continue;
+    const Layout& layout = group.operands[i].layouts[0];
+    const int64_t first = int64_t{4} * part.stored.front().first;
+    int64_t end = first + out.element;
+    bool fits = out.in_place;
+    for (uint32_t k = 0; k < out.n_axes; ++k) {
+      const int64_t stride = layout.strides[k];
+      if (out.axes[k].chunk < 2) continue;
+      fits = fits && stride > 0 && stride % out.element == 0;
+      out.axes[k].stride = stride / out.element;
+      end += stride * (out.axes[k].chunk - 1);
+    }
+    const bool overlaps = std::any_of(read_.begin(), read_.end(), [&](const Reach& one) { return one.argument == layout.argument && one.first < end && first < one.end; });
+    if (fits && !overlaps) part.in_place = operation_of(shape, tile);
+  }
 }
 
 // Gives the operand the chunk that the joined tile needs, where the tensor lies.
@@ -452,7 +475,7 @@ bool Join::enlarge(OperandShape& operand, const Layout& layout, const Origin& ti
 }
 
 // Where the operand's chunk of a step lies, all of it in its argument.
-bool Join::lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part) const {
+bool Join::lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part) {
   int64_t at = layout.base, first = 0, last = 0;
   for (uint32_t k = 0; k < operand.n_axes; ++k) {
     const od_axis& axis = operand.axes[k];
@@ -463,6 +486,7 @@ bool Join::lie(const OperandShape& operand, const Layout& layout, uint32_t step,
   }
   if (at + first < 0 || at + last + operand.element > static_cast<int64_t>(regions_[layout.argument]->bytes)) return false;
   part.bases.push_back({operand.index, layout.argument, static_cast<uint64_t>(at)});
+  read_.push_back({layout.argument, at + first, at + last + operand.element});
   return true;
 }
 

@@ -26,6 +26,8 @@ struct JoinedPart {
   uint32_t out_operand = 0;
   uint32_t out_bytes = 0;
   std::vector<Stored> stored;  // `part` is of no meaning
+  // The same operation that writes all of `stored` itself, from the first of them on; null where it can't.
+  std::shared_ptr<const CallableOperation> in_place;
 };
 
 class Join {
@@ -50,6 +52,10 @@ class Join {
     int64_t base = 0;  // byte of the argument
     Strides strides{};
     std::array<bool, OD_MAX_AXES> known{};
+  };
+  struct Reach {  // bytes of an argument
+    uint32_t argument;
+    int64_t first, end;
   };
   struct Steps {  // that become one
     uint32_t first, end;
@@ -90,7 +96,8 @@ class Join {
   bool make(const Group& group, std::vector<JoinedPart>& made);
   bool make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part);
   bool enlarge(OperandShape& operand, const Layout& layout, const Origin& tile, uint32_t k_tile) const;
-  bool lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part) const;
+  bool lie(const OperandShape& operand, const Layout& layout, uint32_t step, JoinedPart& part);
+  void place(OperationShape shape, const Group& group, const Origin& tile, JoinedPart& part);
   uint32_t first_member(uint32_t step) const { return steps_[step].first * shape_->k_tile; }
   bool store(OperandShape& operand, const Layout& layout, const Origin& tile, JoinedPart& part) const;
   std::shared_ptr<const CallableOperation> operation_of(const OperationShape& shape, const Origin& tile);
@@ -106,6 +113,7 @@ class Join {
   std::array<bool, OD_MAX_DIMS> divided_{};  // dimensions along which operands lie in panels
   std::vector<Steps> steps_;
   std::vector<Group> groups_;
+  std::vector<Reach> read_;  // by the part that is made
   std::map<uint32_t, Words> views_, outs_;
   std::map<std::vector<int64_t>, std::shared_ptr<const CallableOperation>> operations_;
 };
