@@ -203,7 +203,7 @@ TEST(ElementTypes, ProductsOfWordsWrap) {
       for (int32_t& x : a) x = static_cast<int32_t>(random.word());
       for (int32_t& x : b) x = static_cast<int32_t>(random.word());
       const bool accumulate = random.chance(50);
-      simd().gemm_i32({a.data(), k, 1, b.data(), n, c.data(), n, m, n, k, accumulate});
+      simd().gemm_i32({a.data(), k, 1, b.data(), n, c.data(), n, m, n, k, accumulate, 0, 0, 0});
       for (int i = 0; i < m * n; ++i) {
         uint32_t want = accumulate ? 7 : 0;
         for (int j = 0; j < k; ++j) want += static_cast<uint32_t>(a[static_cast<size_t>(i / n * k + j)]) * static_cast<uint32_t>(b[static_cast<size_t>(j * n + i % n)]);

@@ -75,7 +75,11 @@ Conv::Conv(const Setup& setup)
       w_channels_(setup, w_, 1),
       bias_outputs_(setup, bias_, 0),
       activation_(setup, scalar::act) {
-  place_channels(setup.operands[operand::out]);
+  if (is_word(out_)) {
+    place_channels(setup.operands[operand::out]);
+  } else {
+    require_whole(setup, operand::out);
+  }
   if (!w_.present) return;
   const Axis& outputs = w_.axes[0];
   const Axis& channels = w_.axes[1];
@@ -94,7 +98,7 @@ void Conv::place_channels(const Operand& out) {
   const auto &channels = out.axes[0], &rows = out.axes[1], &columns = out.axes[2];
   const bool whole = (window_.columns == 1 || columns.stride == 1) && (window_.rows == 1 || rows.stride == window_.columns);
   if (window_.tile_c > 1) out_stride_ = static_cast<size_t>(channels.stride);
-  if (!whole || (!is_word(out_) && out_stride_ != static_cast<size_t>(window_.pixels()))) reject("conv: out; accepted: channels of words, whose rows lie together");
+  if (!whole) reject("conv: out; accepted: channels whose rows lie together");
 }
 
 // The product of the weights with rows of columns, from row `row` of all on: of each panel of outputs, whose rows may lie

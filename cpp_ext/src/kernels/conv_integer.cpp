@@ -46,7 +46,12 @@ class IntegerWindows : public Kernel {
         w_zero_(setup.operands[at.w_zero]),
         scale_(setup.operands[at.scale]),
         out_zero_(setup.operands[at.out_zero]),
-        table_(setup.operands[at.table]) {
+        table_(setup.operands[at.table]),
+        bias_panels_(setup, bias_, 0),
+        scale_panels_(setup, scale_, 0),
+        zero_panels_(setup, out_zero_, 0) {
+    require_whole(setup, at.out);
+    if (wide_ && (bias_panels_ || scale_panels_)) reject("conv: x of 16 bits has no panels");
     if (!is_word(out_) && !scale_.present) reject(setup, at.out_zero_word - 1, "scale", "sums need one to become narrow");
     if (x_zero_.axes[0].stride != 0 || out_zero_.axes[0].stride != 0) {
       reject(setup, at.out_zero_word + 2, "x_zero and out_zero: stride", "accepted: 0, one for all channels");
@@ -62,8 +67,8 @@ class IntegerWindows : public Kernel {
   };
   Parameters parameters(const Call& call) const {
     const int64_t first = call.origin[window_.dim_c], count = window_.tile_c;
-    return {bias_.axes[0].local(first, first, count, "bias"), w_zero_.axes[0].local(first, first, count, "w_zero"),
-            scale_.axes[0].local(first, first, count, "scale")};
+    return {local(bias_.axes[0], bias_panels_, first, count, "bias"), w_zero_.axes[0].local(first, first, count, "w_zero"),
+            local(scale_.axes[0], scale_panels_, first, count, "scale")};
   }
 
   // Value number `i` of an operand as int32; 0 where it is absent.
@@ -86,12 +91,17 @@ class IntegerWindows : public Kernel {
   // The sums [channel][pixel] with their biases, as they are or narrow.
   void finish(const Call& call, const Parameters& at, int32_t* sums) const {
     const int pixels = window_.pixels();
-    const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(bias_.in(call)) + at.bias : nullptr;
-    const int64_t step = bias_.axes[0].stride;
+    const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, bias_panels_, call, at.bias, window_.tile_c, kScratchRow)) : nullptr;
+    const int64_t step = bias_.axes[0].stride != 0 ? 1 : 0, scale_step = scale_.axes[0].stride != 0 ? 1 : 0;
     if (scale_.present) {
-      const float* scale = scale_.f32_in(call) + at.scale;
-      const int32_t zero = value(out_zero_, call, 0);
-      simd().requantise({sums, pixels, bias, step, scale, scale_.axes[0].stride, 0, zero, out_, call.out, pixels, window_.tile_c, pixels});
+      const float* scale = neighbours(scale_, scale_panels_, call, at.scale, window_.tile_c, kScratchOtherWords);
+      const int rows = zero_panels_ ? static_cast<int>(zero_panels_.length) : window_.tile_c;
+      for (int c = 0; c < window_.tile_c; c += rows) {
+        const int32_t zero = value(out_zero_, call, c / rows * zero_panels_.stride);
+        const int32_t* added = bias == nullptr ? nullptr : bias + c * step;
+        uint8_t* out = call.out + int64_t{c} * pixels * element_bytes(out_);
+        simd().requantise({sums + c * pixels, pixels, added, step, scale + c * scale_step, scale_step, 0, zero, out_, out, pixels, rows, pixels});
+      }
       if (table_.present) simd().look_up(table_.in(call), call.out, call.out, static_cast<size_t>(window_.tile_c) * static_cast<size_t>(pixels));
       return;
     }
@@ -120,13 +130,16 @@ class IntegerWindows : public Kernel {
   bool wide_;     // sums of 64 bits
   int32_t pad_;
   Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_, table_;
+  Panels bias_panels_, scale_panels_, zero_panels_;
 };
 
 class IntegerConv final : public IntegerWindows {
  public:
-  explicit IntegerConv(const Setup& setup) : IntegerWindows(setup, kConv), outputs_(w_.axes[0]), channels_(w_.axes[1]), taps_(w_.axes[2]) {
+  explicit IntegerConv(const Setup& setup) : IntegerWindows(setup, kConv), outputs_(w_.axes[0]), channels_(w_.axes[1]), taps_(w_.axes[2]), output_panels_(setup, w_, 0), channel_panels_(setup, w_, 1) {
     if (!w_.present) return;
-    if (outputs_.chunk != window_.tile_c || taps_.chunk < window_.taps() || taps_.stride > 1) {
+    const int64_t held = output_panels_ ? window_.tile_c / output_panels_.length * output_panels_.length : outputs_.chunk;
+    if (wide_ && (output_panels_ || channel_panels_)) reject("conv: x of 16 bits has no panels");
+    if (held != window_.tile_c || taps_.chunk < window_.taps() || taps_.stride > 1) {
       reject(setup, c::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps or more that lie side by side");
     }
   }
@@ -156,14 +169,16 @@ class IntegerConv final : public IntegerWindows {
  private:
   int64_t channel(const Call& call) const { return window_.x_c.local(call.k_first, call.k_first, call.k_count, "conv: x along k"); }
   // First weight of the call; its chunk may be shifted back into the tensor.
-  int64_t first_weight(const Call& call) const { return channels_.local(call.k_first, call.k_first, call.k_count, "conv: w along k"); }
+  int64_t first_weight(const Call& call) const { return local(channels_, channel_panels_, call.k_first, call.k_count, "conv: w along k"); }
 
   void run_wide(const Call& call, const Parameters& at, size_t elements) const;
   void accumulate(const Call& call, const Parameters& at, const BytePart& x, int32_t* sums, bool further) const;
-  void point_at_weights(const Call& call, GemmI8& g) const;
-  void accumulate_planes(const Call& call, GemmI8& g, const BytePart& x) const;
+  void point_at_weights(GemmI8& g, int channels) const;
+  void accumulate_channels(const Call& call, GemmI8& g, const BytePart& x, int channels) const;
+  void accumulate_planes(const Call& call, GemmI8& g, const BytePart& x, int channels) const;
 
   Axis outputs_, channels_, taps_;
+  Panels output_panels_, channel_panels_;
 };
 
 void IntegerConv::run_wide(const Call& call, const Parameters& at, size_t elements) const {
@@ -184,19 +199,23 @@ void IntegerConv::run_wide(const Call& call, const Parameters& at, size_t elemen
 }
 
 // Channels and taps are one reduction. Windows that are filled up to whole words are brought together.
-void IntegerConv::point_at_weights(const Call& call, GemmI8& g) const {
+void IntegerConv::point_at_weights(GemmI8& g, int channels) const {
   const int taps = window_.taps();
-  g.a = w_.in(call) + first_weight(call);
   g.a_m = outputs_.stride;
   g.a_k = taps == 1 ? channels_.stride : 1;
-  if (taps == 1 || channels_.stride == taps || call.k_count == 1) return;
-  const ptrdiff_t row = ptrdiff_t{call.k_count} * taps;
+  g.a_panel_rows = static_cast<int>(output_panels_.length);
+  g.a_panel = output_panels_.stride;
+  if (taps == 1 || channels_.stride == taps || channels == 1) return;
+  const ptrdiff_t row = ptrdiff_t{channels} * taps;
+  const int rows = g.a_panel_rows == 0 ? g.m : g.a_panel_rows;
   auto* together = static_cast<uint8_t*>(scratch(kScratchOtherWords, static_cast<size_t>(g.m) * static_cast<size_t>(row)));
   for (int m = 0; m < g.m; ++m) {
-    simd().copy_byte_rows(g.a + m * g.a_m, channels_.stride, 1, together + m * row, taps, static_cast<int>(call.k_count), taps);
+    const uint8_t* from = g.a + (m / rows) * g.a_panel + (m % rows) * g.a_m;
+    simd().copy_byte_rows(from, channels_.stride, 1, together + m * row, taps, channels, taps);
   }
   g.a = together;
   g.a_m = row;
+  g.a_panel = rows * row;
 }
 
 void IntegerConv::accumulate(const Call& call, const Parameters& at, const BytePart& x, int32_t* sums, bool further) const {
@@ -214,20 +233,29 @@ void IntegerConv::accumulate(const Call& call, const Parameters& at, const ByteP
   std::fill_n(zeros + g.m, g.n, x.zero(x_zero(call)));
   g.a_zero = zeros;
   g.b_zero = zeros + g.m;
-  point_at_weights(call, g);
-  int64_t first = 0;
-  if (window_.single_tap(call, first) && window_.contiguous()) {
-    g.b = x.data + first;
-    g.b_k = window_.x_c.stride;
-    g.k = static_cast<int>(call.k_count);
-    simd().gemm_i8(g);
-  } else {
-    accumulate_planes(call, g, x);
+  const int all = static_cast<int>(call.k_count), most = channel_panels_ ? static_cast<int>(channel_panels_.length) : all;
+  const uint8_t* w = w_.in(call) + first_weight(call);
+  for (int done = 0; done < all; done += most, w += channel_panels_.stride, g.accumulate = true) {
+    const int channels = std::min(most, all - done);
+    const BytePart part{x.data + done * window_.x_c.stride, x.is_signed, x.shift, x.is_whole};
+    g.a = w;
+    g.k = 0;
+    point_at_weights(g, channels);
+    accumulate_channels(call, g, part, channels);
   }
 }
 
+void IntegerConv::accumulate_channels(const Call& call, GemmI8& g, const BytePart& x, int channels) const {
+  int64_t first = 0;
+  if (!window_.single_tap(call, first) || !window_.contiguous()) return accumulate_planes(call, g, x, channels);
+  g.b = x.data + first;
+  g.b_k = window_.x_c.stride;
+  g.k = channels;
+  simd().gemm_i8(g);
+}
+
 // Blocks of columns: rows are appended, and what is there is multiplied when full.
-void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart& x) const {
+void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart& x, int channels) const {
   const int taps = window_.taps();
   const ptrdiff_t row = (g.n + kOverrun - 1) / kOverrun * kOverrun;
   const int block = std::max<int>(4, static_cast<int>(kColumnBytes / static_cast<size_t>(row)) / 4 * 4);
@@ -241,7 +269,7 @@ void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart&
     g.k = 0;
     g.accumulate = true;
   };
-  window_.for_channels<uint8_t>(call, x.data, static_cast<int>(call.k_count), static_cast<uint8_t>(x.zero(around(call))), [&](int, TapsOf<uint8_t> some) {
+  window_.for_channels<uint8_t>(call, x.data, channels, static_cast<uint8_t>(x.zero(around(call))), [&](int, TapsOf<uint8_t> some) {
     const int32_t* offsets = some.offsets;
     some.out_row = row;
     for (int tap = 0; tap < taps; tap += some.taps) {

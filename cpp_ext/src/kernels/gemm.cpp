@@ -116,8 +116,8 @@ Gemm::Gemm(const Setup& setup)
       alpha_(setup.f32(scalar::alpha)),
       shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
   check_finish(setup);
-  const int64_t neighbour = n_ > 1 ? setup.operands[operand::out].axes[1].stride : 1;
-  if (neighbour != 1 || (c_m_ != n_ && !(floats_ && is_word(out_)))) reject("gemm: out; accepted: rows that lie apart of words, whose elements are neighbours");
+  if (!floats_ || !is_word(out_)) require_whole(setup, operand::out);
+  if (n_ > 1 && setup.operands[operand::out].axes[1].stride != 1) reject("gemm: out; accepted: rows whose elements are neighbours");
   if ((b_k_panels_ || b_n_panels_) && (b_n_.stride != 1 || !is_word(b_.dtype) || b_zero_.present)) {
     reject("gemm: panels of b; accepted: of words, whose columns are neighbours");
   }

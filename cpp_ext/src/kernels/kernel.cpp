@@ -25,6 +25,16 @@ void require_chunk(const Setup& setup, uint32_t operand, uint32_t out) {
   }
 }
 
+void require_whole(const Setup& setup, uint32_t out) {
+  const od_operand_spec& spec = setup.spec->operands[out];
+  int64_t elements = 1;
+  for (uint32_t i = spec.n_axes; i-- > 0;) {
+    const Axis& axis = setup.operands[out].axes[i];
+    if (axis.chunk > 1 && axis.stride != elements) reject(std::string(spec.name) + " along " + spec.axes[i].name + ": stride " + std::to_string(axis.stride) + "; accepted: " + std::to_string(elements));
+    elements *= axis.chunk;
+  }
+}
+
 Panels::Panels(const Setup& setup, const Operand& operand, uint32_t axis) {
   for (uint32_t i = setup.spec->operands[operand.index].n_axes; i < kAxes; ++i) {
     const Axis& panels = operand.axes[i];
@@ -34,11 +44,11 @@ Panels::Panels(const Setup& setup, const Operand& operand, uint32_t axis) {
   }
 }
 
-const float* neighbours(const Operand& x, const Panels& along, const Call& call, int64_t first, int count) {
+const float* neighbours(const Operand& x, const Panels& along, const Call& call, int64_t first, int count, ScratchSlot slot) {
   const int64_t stride = x.axes[0].stride;
   const auto* from = reinterpret_cast<const float*>(x.in(call)) + first;
   if (stride <= 1 && !along) return from;
-  auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(count) * 4));
+  auto* gathered = static_cast<float*>(scratch(slot, static_cast<size_t>(count) * 4));
   const int length = along ? static_cast<int>(along.length) : count;
   for (int done = 0; done < count; done += length, from += along.stride) simd().copy_strided(from, stride, gathered + done, std::min(length, count - done));
   return gathered;

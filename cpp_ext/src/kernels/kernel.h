@@ -5,6 +5,7 @@
 #include "onedispatch/kernel_cpp.h"
 #include "onedispatch/kernel_params.h"
 #include "onedispatch/kernel_specs.h"
+#include "simd/simd.h"
 
 // Makes what `factory` makes of a setup the code of our declaration `name`.
 #define ONEDISPATCH_KERNEL(name, factory) OD_KERNEL(od_##name##_kernel, od_##name##_spec, factory)
@@ -36,11 +37,14 @@ inline int64_t local(const Axis& axis, const Panels& panels, int64_t first, int6
 
 // `count` words of the axis `along` from element `first` of the chunk on, side by side: where they lie, or copied into
 // scratch.
-const float* neighbours(const Operand& x, const Panels& along, const Call& call, int64_t first, int count);
+const float* neighbours(const Operand& x, const Panels& along, const Call& call, int64_t first, int count, ScratchSlot slot = kScratchRow);
 
 // A table has an entry for every byte; they lie side by side.
 constexpr int kEntries = 256;
 inline bool is_table(const Operand& x) { return x.axes[0].chunk == kEntries && x.axes[0].stride == 1; }
+
+// The chunk of an output lies row-major, without gaps, as on a core.
+void require_whole(const Setup& setup, uint32_t out);
 
 struct Activation {
   uint32_t code = 0;

@@ -15,9 +15,10 @@ namespace {
 // take the members in order, too.
 constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od::gemm"};
 constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
-constexpr const char* kPanels[] = {"w", "b", "bias"};  // operands of those that may lie in panels
+constexpr const char* kPanels[] = {"w", "b", "bias", "scale", "out_zero"};  // operands of those that may lie in panels
 constexpr const char* kInPlace[] = {"out"};            // results that may be written where the tensor lies
-constexpr const char* kFinishes[] = {"bias"};          // and that the last step alone reads
+constexpr const char* kOfBytes[] = {"od::conv"};
+constexpr const char* kFinishes[] = {"bias", "scale", "out_zero", "table"};  // and that the last step alone reads
 
 // Names of kernels may have a version.
 template <size_t count>
@@ -109,7 +110,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    if (one.element < 4) return nullptr;
+    if (one.element < 4 && !is_one_of(spec.name, kOfBytes)) return nullptr;
     shape->operands.push_back(one);
   }
   return outputs == 1 ? std::move(shape) : nullptr;

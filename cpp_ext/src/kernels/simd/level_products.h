@@ -258,55 +258,75 @@ OD_INLINE void correct_zero_points(const GemmI8& g, const Packing& how, const in
   }
 }
 
+// B as the tiles read it, and the sums of its columns where zero points need them.
+struct PackedB {
+  uint32_t* words;
+  int groups;
+  ptrdiff_t stride;
+  int32_t* sums;
+  bool summed;
+};
+
 // What the sums of the tiles start from, element [m][n] from start[n] + row_start[m], and the sums of bytes where zero
 // points need them. True when that corrects all zero points: one for all rows of A and one for all columns of B (the
 // usual case).
-OD_INLINE bool start_sums(const GemmI8& g, const Packing& how, int groups, const PackedA& a, int32_t* a_sums, int32_t* row_start,
-                          const uint32_t* b, ptrdiff_t stride, int32_t* b_sums, int32_t* start) {
-  const size_t rows = static_cast<size_t>(g.m) * 4, columns = static_cast<size_t>(stride) * 4;
+OD_INLINE bool start_sums(const GemmI8& g, const Packing& how, const PackedA& a, int32_t* a_sums, int32_t* row_start, PackedB& b, int32_t* start) {
+  const size_t rows = static_cast<size_t>(g.m) * 4, columns = static_cast<size_t>(b.stride) * 4;
   __builtin_memset(row_start, 0, rows);
   __builtin_memset(start, 0, columns);
   if (!kVnni) return true;  // zero points are taken from the values
   const bool same = all_same(g.a_zero, g.m) && all_same(g.b_zero, g.n);
   const auto az = static_cast<uint32_t>(g.a_zero[0] + how.a_shift), bz = static_cast<uint32_t>(g.b_zero[0] + how.b_shift);
-  if (!same || az != 0) sum_columns(b, groups, stride, how.b_unsigned, b_sums);
-  if (!same || bz != 0) sum_rows(a, g.m, groups, how.b_unsigned, a_sums);
+  if (!b.summed && (!same || az != 0)) {
+    sum_columns(b.words, b.groups, b.stride, how.b_unsigned, b.sums);
+    b.summed = true;
+  }
+  if (!same || bz != 0) sum_rows(a, g.m, b.groups, how.b_unsigned, a_sums);
   if (!same) return false;
   const I factor = splat_i(static_cast<int32_t>(0u - az));
-  for (ptrdiff_t n = 0; az != 0 && n < stride; n += kLanes) store_i(start + n, mul_wrap(factor, load_i(b_sums + n)));
+  for (ptrdiff_t n = 0; az != 0 && n < b.stride; n += kLanes) store_i(start + n, mul_wrap(factor, load_i(b.sums + n)));
   for (int m = 0; bz != 0 && m < g.m; ++m) {
     row_start[m] = static_cast<int32_t>((static_cast<uint32_t>(g.k) * az - static_cast<uint32_t>(a_sums[m])) * bz);
   }
   return true;
 }
 
-static void gemm_i8(const GemmI8& g) {
+// Rows of A that lie side by side, with all of B.
+static void multiply_rows(const GemmI8& g, const Packing& how, PackedB& b, int32_t* start) {
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
-  if (g.m == 0 || g.n == 0) return;
-  const Packing how = packing_of(g);
-  const int groups = (g.k + kGroup - 1) / kGroup;
-  const ptrdiff_t stride = (g.n + kLanes - 1) / kLanes * kLanes;
-  auto* a_room = static_cast<uint32_t*>(scratch(kScratchPackA, (static_cast<size_t>(g.m) * groups + 2 * g.m + 1) * 4));
-  auto* b = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(stride) * (groups + 2) * 4));
-  const PackedA a = packed_a(g, groups, how.a_flip, a_room);
-  pack_b(g, groups, stride, how.b_flip, b);
-  auto* a_sums = reinterpret_cast<int32_t*>(a_room + static_cast<ptrdiff_t>(g.m) * groups);
-  auto* b_sums = reinterpret_cast<int32_t*>(b + stride * groups);
-  int32_t* const start = b_sums + stride;
+  auto* a_room = static_cast<uint32_t*>(scratch(kScratchPackA, (static_cast<size_t>(g.m) * b.groups + 2 * g.m + 1) * 4));
+  const PackedA a = packed_a(g, b.groups, how.a_flip, a_room);
+  auto* a_sums = reinterpret_cast<int32_t*>(a_room + static_cast<ptrdiff_t>(g.m) * b.groups);
   int32_t* const row_start = a_sums + g.m;
-  const bool corrected = start_sums(g, how, groups, a, a_sums, row_start, b, stride, b_sums, start);
+  const bool corrected = start_sums(g, how, a, a_sums, row_start, b, start);
   const auto* tiles = kVnni && how.b_unsigned ? TilesI8<kVnni>::kOf : TilesI8<false>::kOf;
   for (int n = 0; n < g.n;) {
     const int vectors = panel_vectors((g.n - n + kLanes - 1) / kLanes);
     const int width = vectors * kLanes < g.n - n ? vectors * kLanes : g.n - n;
     for (int m = 0, step = 0; m < g.m; m += kRows[step]) {
       while (kRows[step] > g.m - m) ++step;
-      tiles[step][vectors - 1](g, groups, {a.words + m * a.row, a.row}, b + n, stride, g.c + m * g.c_m + n, start + n,
+      tiles[step][vectors - 1](g, b.groups, {a.words + m * a.row, a.row}, b.words + n, b.stride, g.c + m * g.c_m + n, start + n,
                                row_start + m, width - (vectors - 1) * kLanes);
     }
     n += width;
   }
-  if (!corrected) correct_zero_points(g, how, a_sums, b_sums);
+  if (!corrected) correct_zero_points(g, how, a_sums, b.sums);
+}
+
+static void gemm_i8(const GemmI8& g) {
+  if (g.m == 0 || g.n == 0) return;
+  const Packing how = packing_of(g);
+  PackedB b{};
+  b.groups = (g.k + kGroup - 1) / kGroup;
+  b.stride = (g.n + kLanes - 1) / kLanes * kLanes;
+  b.words = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(b.stride) * (b.groups + 2) * 4));
+  b.sums = reinterpret_cast<int32_t*>(b.words + b.stride * b.groups);
+  pack_b(g, b.groups, b.stride, how.b_flip, b.words);
+  GemmI8 rows = g;
+  rows.m = g.a_panel_rows == 0 ? g.m : g.a_panel_rows;
+  for (int m = 0; m < g.m; m += rows.m, rows.a += g.a_panel, rows.c += rows.m * g.c_m, rows.a_zero += rows.m) {
+    multiply_rows(rows, how, b, b.sums + b.stride);
+  }
 }
 
 // One vector of a row as onnxruntime computes it: the sum as f32 times the scale, saturated, rounded half to even.

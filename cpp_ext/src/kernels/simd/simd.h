@@ -59,6 +59,9 @@ struct GemmI8 {
   bool a_signed, b_signed, accumulate;
   const int32_t* a_zero;  // m values
   const int32_t* b_zero;  // n values
+  // Panels of so many of the m rows, each so far behind the one before; 0: one panel.
+  int a_panel_rows;
+  ptrdiff_t a_panel;
 };
 
 // y[m][n] = saturate(round((x[m][n] + bias[m * bias_m]) * scale[m * scale_m + n * scale_n]) + zero), contiguous along

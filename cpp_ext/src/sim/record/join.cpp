@@ -25,7 +25,7 @@ int64_t begin_of(const OperandShape& operand, uint32_t axis, const std::array<ui
 
 bool follows(const OperandShape& operand, uint32_t dim) {
   for (uint32_t i = 0; i < operand.n_axes; ++i)
-    if (operand.along[i] == dim && operand.axes[i].stride != 0) return true;
+    if (operand.along[i] == dim && (operand.axes[i].stride != 0 || operand.panels)) return true;
   return false;
 }
 
@@ -184,11 +184,13 @@ bool Join::divide(const OperandShape& operand, bool reduction, bool tiles, Opera
     const od_axis& axis = operand.axes[i];
     const uint32_t dim = operand.along[i];
     const bool wanted = dim == OperandShape::kReduction ? reduction : dim < OD_MAX_DIMS && tiles && divided_[dim];
-    if (!wanted || axis.stride == 0 || divided.n_axes == OD_MAX_AXES) continue;
+    if (!wanted || divided.n_axes == OD_MAX_AXES) continue;
     const uint32_t panel = dim == OperandShape::kReduction ? shape_->k_tile : shape_->dims[dim].tile;
-    if (axis.a != 1 || axis.den != 1 || axis.b != 0 || axis.align != 1 || axis.chunk != panel) continue;
+    const bool is_one = axis.stride == 0 && dim < OD_MAX_DIMS;  // of each panel
+    if (!is_one && (axis.stride == 0 || axis.a != 1 || axis.den != 1 || axis.b != 0 || axis.align != 1 || axis.chunk != panel)) continue;
     od_axis& panels = divided.axes[divided.n_axes];
-    panels = {(axis.extent + panel - 1) / panel, 1, 1, 1, panel, 1, 0, panel, static_cast<uint16_t>(i), 0};
+    const int64_t extent = dim == OperandShape::kReduction ? shape_->k_extent : shape_->dims[dim].extent;
+    panels = {(extent + panel - 1) / panel, 1, 1, 1, panel, 1, 0, panel, static_cast<uint16_t>(i), 0};
     divided.along[divided.n_axes++] = dim;
     divided.along[i] += OperandShape::kWithin;
   }
