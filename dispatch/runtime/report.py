@@ -169,9 +169,8 @@ def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int)
     return lines
 
 
-def summed(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
+def summed(reports: Sequence[RunReport], work: Sequence[HostWork], wall: float) -> RunReport:
     """Returns the steps of a run as one report, which counts their dispatches through."""
-    reports = [report() for report in made]
     ops: list[OpReport] = []
     reloads: list[ReloadReport] = []
     dispatches = 0

@@ -79,6 +79,11 @@ void device::set_record(std::string_view mode) {
   state_->options.record = found->second;
 }
 
+void device::set_clock(bool on) {
+  const Hold hold = hold_monitor();
+  state_->options.clock = on;
+}
+
 void device::set_event_limit(uint64_t events) {
   const Hold hold = hold_monitor();
   state_->options.event_limit = events;

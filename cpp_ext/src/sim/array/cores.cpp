@@ -77,7 +77,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], operation_cache_};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], operation_cache_, options_.clock};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -170,7 +170,7 @@ void Array::begin_compute(Core& core) {
   prints_[core.index].note(now);
   if (observer != nullptr) observe_begin(core);
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
-  if (action.job != nullptr) run_job(core);
+  if (action.job != nullptr && !options_.clock) run_job(core);
   events.push(now + cycles, EventKind::kCore, core.index, core.generation);
 }
 
@@ -208,9 +208,13 @@ void Array::finish_compute(Core& core) {
   prints_[core.index].note(now);
   if (options_.trace) trace_.end(core.index, now, action.cycles, core.job_nanoseconds);
   const MemoryPart& memory = tiles_[core.tile].memory;
-  for (const MemoryRange& range : action.writes)
-    if (range.bytes > 0)
+  for (const MemoryRange& range : action.writes) {
+    if (options_.clock) {
+      lose(tiles_[core.tile], range);
+    } else if (range.bytes > 0) {
       memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
+    }
+  }
   if (observer != nullptr && action.job != nullptr) observer->ends(core, memory);
   core.state = Core::State::kRunning;
   changed(core.tile);
@@ -264,10 +268,11 @@ void Array::check_ranges(const Core& core) const {
   for (const MemoryRange& range : core.action->writes) check_bounds(range);
   for (const MemoryRange& range : core.action->reads) {
     check_bounds(range);
-    if (range.bytes == 0) continue;
+    if (range.bytes == 0 || (options_.clock && core.action->job != nullptr)) continue;
     const uint64_t first = range.offset / 4;
     const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
     const uint64_t bad = memory.first_unwritten(first, count);
+    if (bad != first + count && options_.clock) fail_unknown(core, bad * 4);
     if (bad != first + count)
       fail(core,
            "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +

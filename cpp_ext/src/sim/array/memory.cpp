@@ -49,6 +49,7 @@ void ValidMap::add(uint64_t group, uint64_t mask) {
 }
 
 void ValidMap::mark(uint64_t first, uint64_t count) {
+  if (!any()) __atomic_store_n(&any_, true, __ATOMIC_RELAXED);
   const auto edge = [this](uint64_t group, uint64_t mask) { return add(group, mask), true; };
   const auto inside = [&](uint64_t group, uint64_t mask) {
     for (uint64_t missing = mask & ~load(full_[group]); missing != 0; missing &= missing - 1)
@@ -56,6 +57,14 @@ void ValidMap::mark(uint64_t first, uint64_t count) {
     return true;
   };
   for_parts(first, count, edge, inside);
+}
+
+void ValidMap::forget(uint64_t first, uint64_t count) {
+  for_groups(first, count, [this](uint64_t group, uint64_t mask) {
+    bits_[group] &= ~mask;
+    full_[group >> 6] &= ~(uint64_t{1} << (group & 63));
+    return true;
+  });
 }
 
 bool ValidMap::all_written(uint64_t first, uint64_t count) const {

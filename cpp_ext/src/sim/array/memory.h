@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that knows which of its words were ever written.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace onedispatch::sim {
+
+// From the first of some bytes to the end of the last.
+struct Span {
+  uint64_t first = ~0ull, end = 0;
+
+  void add(uint64_t from, uint64_t bytes) {
+    first = std::min(first, from);
+    end = std::max(end, from + bytes);
+  }
+  bool touches(uint64_t from, uint64_t bytes) const { return from < end && first < from + bytes; }
+};
 
 // One bit per 32-bit word, in groups of 64, and one per group that is complete. Ranges are word indices
 // [first, first + count).
@@ -13,20 +25,25 @@ class ValidMap {
   explicit ValidMap(uint64_t words = 0) : bits_((words + 63) / 64), full_((bits_.size() + 63) / 64), words_(words) {}
 
   void mark(uint64_t first, uint64_t count);
+  void forget(uint64_t first, uint64_t count);
   void forget() {
     bits_.assign(bits_.size(), 0);
     full_.assign(full_.size(), 0);
+    any_ = false;
   }
   // Returns the first unwritten word of the range, or first + count if all are written.
   uint64_t first_unwritten(uint64_t first, uint64_t count) const;
   bool all_written(uint64_t first, uint64_t count) const;
   uint64_t words() const { return words_; }
+  // Whether any word was ever written.
+  bool any() const { return __atomic_load_n(&any_, __ATOMIC_RELAXED); }
 
  private:
   void add(uint64_t group, uint64_t mask);
 
   std::vector<uint64_t> bits_, full_;
   uint64_t words_;
+  bool any_ = false;
 };
 
 // Bytes plus their map. The bytes start as zero but count as unwritten.

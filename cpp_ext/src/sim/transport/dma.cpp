@@ -105,6 +105,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
           "Move the BD into the channel's half."});
   KnownBd& known = know_bd(tile, bd_id);
   load_bd(c, known);
+  c.lag = 0;
   if (options_.replay && !c.bd.valid) assume_bd(c);
   if (!c.bd.valid)
     fail(c, "bd",
@@ -271,6 +272,8 @@ void Array::bind_ddr(Channel& c) {
       c.region = region;
       c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;
+      c.first_byte = address - region->origin;
+      if (options_.clock && !c.mm2s) lose_ddr(c);
       return;
     }
   }

@@ -250,6 +250,25 @@ uint64_t Cursor::skip_read(uint64_t words) {
   return found == at + words ? kAllWritten : found;
 }
 
+void Cursor::skip(uint64_t words) {
+  if (padded_) {
+    padded_position_ += words;
+    return;
+  }
+  while (words > 0) {
+    const uint64_t runs = whole_runs(words);
+    if (runs != 0) {
+      words -= runs * run_;
+      skip_runs(runs);
+      continue;
+    }
+    const uint64_t here = std::min(words, run_ - position_);
+    words -= here;
+    position_ += here;
+    if (position_ == run_) next_run();
+  }
+}
+
 void Cursor::skip_written(uint64_t words) {
   valid_->mark(address(), words);
   position_ += words;
