@@ -131,21 +131,21 @@ class CompiledModel:
 
     @public
     def timing(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Any:
-        """The ``RunReport`` of a run, without a run: equal to its own to the cycle, byte and stall, many times faster.
+        """The ``RunReport`` of a run, without a run: its cycles, bytes and stalls, several times faster.
 
-        The simulator's engine decides all that it decides in a run, but no tensor moves, no kernel is called and
-        nothing is allocated for data. What needs data is not checked: words that are read and were never
-        written, results that are never written, what kernels refuse, and what they print. Of nodes on the host
-        nothing is timed.
+        The simulator's engine decides all that it decides in a run, but no tensor moves, no kernel is called,
+        and buffers hold nothing. What needs data is not checked: words that are read and were never written,
+        results that are never written, what kernels refuse. Kernels print nothing, and nodes on the host
+        take no time.
 
         Args:
-            shapes: of inputs with symbolic dimensions, for which the model is compiled first; None: those that it
-                was compiled for last.
+            shapes: of inputs with symbolic dimensions, for which the model is compiled first; None: those
+                that it was compiled for last.
 
         Raises:
             InputError: there are no shapes yet, or values of inputs decide them.
-            SimulationError, TransactionError: the transaction cannot be run as it is; with ``kind`` "clock", its
-                time depends on what it computes.
+            SimulationError, TransactionError: the transaction cannot be run as it is. With ``kind`` "clock",
+                its time depends on what it computes.
         """
         clock = importlib.import_module("onedispatch.dispatch.runtime.clock")  # which imports this file
         return clock.timing(self, shapes)

@@ -35,6 +35,8 @@ def _executable(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None
     latest = prepared(model, shapes).latest
     if latest is None:
         unknown = ", ".join([str(v) for v in model.inputs if not v.is_concrete] + sorted(model.deciding))
-        remedy = "give shapes={input: sizes}" if not model.deciding else "run it once, and time the session's model"
+        remedy = "run it once, and time the session's model"
+        if not model.deciding:
+            remedy = f"give shapes={{input: sizes}}, or {remedy}"
         raise InputError("CompiledModel.timing", f"nothing yet of {unknown}", "known shapes", remedy)
     return latest[1]

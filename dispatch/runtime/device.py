@@ -24,7 +24,13 @@ from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.dispatch.runtime.blame import blamed
 from onedispatch.dispatch.runtime.built import require_built
 from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
-from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
+from onedispatch.dispatch.runtime.report import (
+    ChannelReport,
+    CoreReport,
+    OpReport,
+    ReloadReport,
+    RunReport,
+)
 from onedispatch.dispatch.runtime.trace import trace_of
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_xclbin
@@ -240,7 +246,10 @@ class TimedStep:
         self._arguments, _ = _arguments(session, step)
 
     def report(self) -> RunReport:
-        """What a run would report. Raises ``TransactionError`` or ``SimulationError`` where it can't be known."""
+        """What a run would report.
+
+        Raises ``TransactionError`` or ``SimulationError`` where the transaction cannot be run, or timed.
+        """
         try:
             run = self._session.kernel(self._step.image)(*self._arguments)
             run.wait()
@@ -256,7 +265,7 @@ class TimedStep:
 
 
 def _arguments(session: DeviceSession, step: DeviceStep) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a step's kernel, and its buffers by name: those that decide what it does are filled."""
+    """Arguments of a step's kernel, and its buffers by name. Those that decide what it does are filled."""
     kernel, device = session.kernel(step.image), session.device
     instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
     _fill(instructions, np.frombuffer(step.transaction, np.uint8))
@@ -348,4 +357,6 @@ def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunRe
         reloads=reloads,
         program_bytes=step.program_bytes,
         recorded=(raw["recorded"],),
+        channels=[ChannelReport(**one) for one in raw["channels"]],
+        cores=[CoreReport(**one) for one in raw["cores"]],
     )

@@ -282,15 +282,11 @@ void Array::check_ranges(const Core& core) const {
 }
 
 Lock* Array::lock_of_core(const Core& core, uint32_t view_id, uint32_t* id) {
-  const Tile& own = tiles_[core.tile];
-  static constexpr int kColumns[] = {0, -1, 0, 0};
-  static constexpr int kRows[] = {-1, 0, 1, 0};
-  const uint32_t side = view_id / reg::core::kLocks;
-  const Tile* target = side < 4 ? neighbour(own, kColumns[side], kRows[side]) : nullptr;
-  if (target == nullptr || target->kind != TileKind::kCore || target->index != own.index)
+  constexpr uint32_t kOwnSide = 3;
+  if (view_id / reg::core::kLocks != kOwnSide)
     fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
   *id = view_id % reg::core::kLocks;
-  return &tiles_[target->index].locks[*id];
+  return &tiles_[core.tile].locks[*id];
 }
 
 uint32_t Array::core_status(const Core& core) const {

@@ -3,9 +3,38 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
 #include <vector>
 
 namespace onedispatch::sim {
+
+// Zeros that take memory once they are touched, where there are many: the kernel's zero pages.
+template <typename T>
+struct ZeroPages {
+  using value_type = T;
+
+  ZeroPages() = default;
+  template <typename U>
+  ZeroPages(const ZeroPages<U>&) {}  // NOLINT(google-explicit-constructor): as allocators are
+  T* allocate(size_t count) {
+    void* const block = std::calloc(count, sizeof(T));
+    if (block == nullptr) throw std::bad_alloc();
+    return static_cast<T*>(block);
+  }
+  void deallocate(T* block, size_t) { std::free(block); }
+  template <typename U>
+  void construct(U*) {}  // they are there
+  template <typename U, typename V>
+  void construct(U* at, V&& value) {
+    new (at) U(std::forward<V>(value));
+  }
+  bool operator==(const ZeroPages&) const { return true; }
+  bool operator!=(const ZeroPages&) const { return false; }
+};
+template <typename T>
+using Zeros = std::vector<T, ZeroPages<T>>;
 
 // From the first of some bytes to the end of the last.
 struct Span {
@@ -41,14 +70,14 @@ class ValidMap {
  private:
   void add(uint64_t group, uint64_t mask);
 
-  std::vector<uint64_t> bits_, full_;
+  Zeros<uint64_t> bits_, full_;
   uint64_t words_;
   bool any_ = false;
 };
 
 // Bytes plus their map. The bytes start as zero but count as unwritten.
 struct Memory {
-  std::vector<uint8_t> bytes;
+  Zeros<uint8_t> bytes;
   ValidMap valid;
 
   explicit Memory(uint64_t size = 0) : bytes(size), valid(size / 4) {}

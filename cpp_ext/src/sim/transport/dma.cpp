@@ -304,8 +304,13 @@ void Array::finish_bd(Channel& c) {
   if (c.reply) return finish_answer(c);
   Tile& tile = tiles_[c.tile];
   KnownBd* const known = known_to(c);
-  step_iteration(tile.kind, tile.bds[c.bd_id]);
-  if (KnownBd& present = tile.known_bds[c.bd_id]; present.stamp != 0) step_iteration(tile.kind, present.bd);
+  KnownBd& present = tile.known_bds[c.bd_id];
+  if (present.stamp == 0) {
+    step_iteration(tile.kind, tile.bds[c.bd_id]);
+  } else if (counts_iterations(present.bd)) {
+    step_iteration(tile.kind, tile.bds[c.bd_id]);
+    step_iteration(tile.kind, present.bd);
+  }
   c.region.reset();
   forget_memory(c);
   if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
