@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.runtime.prints import Print
@@ -219,6 +219,14 @@ def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int)
     return lines
 
 
+_Row = TypeVar("_Row", OpReport, ReloadReport, ChannelReport, CoreReport)
+
+
+def _from(dispatches: int, rows: Sequence[_Row]) -> Sequence[_Row]:
+    """The rows of a report that comes behind so many dispatches."""
+    return [replace(row, dispatch=row.dispatch + dispatches) for row in rows] if dispatches else rows
+
+
 def summed(reports: Sequence[RunReport], work: Sequence[HostWork], wall: float) -> RunReport:
     """Returns the steps of a run as one report, which counts their dispatches through."""
     ops: list[OpReport] = []
@@ -227,13 +235,10 @@ def summed(reports: Sequence[RunReport], work: Sequence[HostWork], wall: float) 
     cores: list[CoreReport] = []
     dispatches = 0
     for report in reports:
-        reloads += [
-            replace(one, before=one.before + len(ops), dispatch=one.dispatch + dispatches)
-            for one in report.reloads
-        ]
-        ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
-        channels += [replace(one, dispatch=one.dispatch + dispatches) for one in report.channels]
-        cores += [replace(one, dispatch=one.dispatch + dispatches) for one in report.cores]
+        reloads += [replace(one, before=one.before + len(ops)) for one in _from(dispatches, report.reloads)]
+        ops += _from(dispatches, report.ops)
+        channels += _from(dispatches, report.channels)
+        cores += _from(dispatches, report.cores)
         dispatches += report.dispatches
 
     def total(of: Callable[[RunReport], int]) -> int:

@@ -64,6 +64,7 @@ TEST(Clock, KnowsPacketsThatWereGiven) {
   Builder b;
   lay_control(b, 0);
   b.block(shim_bd_at(0), shim_bd({{bd::shim::length, 3}})).patch(0, 0, 0, 0).write(kShimRead, task(0));
+  b.poll(tile_address(0, 0, 0x1D228), 0, kIdleMask);
   rig.run(b.poll(tile_address(0, 1, kMemory), 5, ~0u));
   EXPECT_TRUE(rig.clocks[0]->report().has_value());
   expect_unknown(rig, "packets from byte 0 of kernel argument 0");
@@ -87,7 +88,7 @@ TEST(Clock, DoesNotKnowPacketsThatTheRunWrote) {
   b.write(kShimWrite, task(1, 1, true)).write(kMemOut, task(24)).token(0, 0, false, 0);
   b.block(tile_address(1, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 3}})).patch(1, 0, 1, 0);
   b.write(tile_address(1, 0, 0x1D214), task(0));
-  rig.run(b.poll(tile_address(1, 1, kMemory), 5, ~0u));
+  rig.run(b.poll(tile_address(1, 0, 0x1D228), 0, kIdleMask));
   for (const auto& clock : rig.clocks) {
     ASSERT_TRUE(clock->failure().has_value());
     EXPECT_EQ(clock->failure()->kind, "clock");

@@ -3,38 +3,35 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
-#include <utility>
-#include <vector>
+#include <memory>
 
 namespace onedispatch::sim {
 
-// Zeros that take memory once they are touched, where there are many: the kernel's zero pages.
-template <typename T>
-struct ZeroPages {
-  using value_type = T;
+void* map_zeros(size_t bytes);  // throws std::bad_alloc
+void unmap_zeros(void* block, size_t bytes);
 
-  ZeroPages() = default;
-  template <typename U>
-  ZeroPages(const ZeroPages<U>&) {}  // NOLINT(google-explicit-constructor): as allocators are
-  T* allocate(size_t count) {
-    void* const block = std::calloc(count, sizeof(T));
-    if (block == nullptr) throw std::bad_alloc();
-    return static_cast<T*>(block);
-  }
-  void deallocate(T* block, size_t) { std::free(block); }
-  template <typename U>
-  void construct(U*) {}  // they are there
-  template <typename U, typename V>
-  void construct(U* at, V&& value) {
-    new (at) U(std::forward<V>(value));
-  }
-  bool operator==(const ZeroPages&) const { return true; }
-  bool operator!=(const ZeroPages&) const { return false; }
-};
+// Numbers that are zero at first. Many of them take memory once they are touched: the kernel's zero pages. (`calloc`
+// may hand out memory that was used before, and clears all of it.)
 template <typename T>
-using Zeros = std::vector<T, ZeroPages<T>>;
+class Zeros {
+ public:
+  explicit Zeros(size_t size = 0) : data_(static_cast<T*>(map_zeros(size * sizeof(T))), Unmap{size * sizeof(T)}), size_(size) {}
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  T& operator[](size_t index) { return data_[index]; }
+  const T& operator[](size_t index) const { return data_[index]; }
+  void clear() { std::fill_n(data(), size_, T{}); }
+
+ private:
+  struct Unmap {
+    size_t bytes;
+    void operator()(T* block) const { unmap_zeros(block, bytes); }
+  };
+  std::unique_ptr<T[], Unmap> data_;
+  size_t size_;
+};
 
 // From the first of some bytes to the end of the last.
 struct Span {
@@ -56,8 +53,8 @@ class ValidMap {
   void mark(uint64_t first, uint64_t count);
   void forget(uint64_t first, uint64_t count);
   void forget() {
-    bits_.assign(bits_.size(), 0);
-    full_.assign(full_.size(), 0);
+    bits_.clear();
+    full_.clear();
     any_ = false;
   }
   // Returns the first unwritten word of the range, or first + count if all are written.

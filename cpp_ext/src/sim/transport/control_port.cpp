@@ -108,8 +108,7 @@ Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
 bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
   if (!odd_parity(control) || field::operation.get(control) != operation::WRITE) return false;
   const auto first = static_cast<uint32_t>(field::offset.get(control)), last = first + 4 * beats_of(control) - 4;
-  return std::all_of(route.controls.begin(), route.controls.end(), [&](uint32_t id) {
-    const Tile& tile = tiles_[id];
+  const auto waits = [&](const Tile& tile) {
     const Block &bds = bds_of(tile.kind), &program = reg::core::PROGRAM_MEMORY;
     if (bds.contains(first)) {
       for (uint32_t at = first + 4; at <= last; at += 4)
@@ -117,7 +116,14 @@ bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
       return bds.index(last) < tile.bds.size();
     }
     return program.contains(first) && program.contains(last) && program.byte(last) / 4 < tile.program.size();
-  });
+  };
+  const Tile* seen = nullptr;  // all tiles of a kind have the same
+  for (const uint32_t id : route.controls) {
+    if (seen != nullptr && seen->kind == tiles_[id].kind) continue;
+    seen = &tiles_[id];
+    if (!waits(*seen)) return false;
+  }
+  return true;
 }
 
 // Words of the packet; a control header that the BD has next is looked at before it is taken, so that what it counts
