@@ -361,6 +361,8 @@ class Array {
   void push_task(Channel& channel, uint32_t value, OpRef op);
   void start_task(Channel& channel, const Task& task, bool cold);
   void begin_bd(Channel& channel, uint32_t bd, uint64_t delay);
+  [[noreturn, gnu::cold]] void refuse_number(const Channel& channel) const;
+  [[noreturn, gnu::cold]] void refuse_bd(const Channel& channel) const;
   KnownBd& know_bd(Tile& tile, uint32_t bd);
   // What is known of the BD that the channel loaded; null when its words have changed since.
   KnownBd* known_to(const Channel& channel);
@@ -393,6 +395,7 @@ class Array {
   static bool can_acquire(const Lock& lock, int32_t value);
   void take_lock(Lock& lock, uint32_t tile, int32_t value);
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
+  [[noreturn, gnu::cold]] void refuse_release(const Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) const;
   void wake(Lock& lock, uint32_t tile);
   [[noreturn]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
 
@@ -492,10 +495,14 @@ class Array {
   bool perform(Core& core);
   void finish_compute(Core& core);
   Lock* lock_of_core(const Core& core, uint32_t view_id, uint32_t* id);
+  [[noreturn, gnu::cold]] void refuse_lock(const Core& core, uint32_t view_id) const;
   void end_acquire(Core& core);
   void begin_compute(Core& core);
+  [[noreturn, gnu::cold]] void refuse_cycles(const Core& core, uint64_t cycles) const;
   void observe_begin(const Core& core);
   void check_ranges(const Core& core) const;
+  [[noreturn, gnu::cold]] void refuse_bounds(const Core& core, const MemoryRange& range) const;
+  [[noreturn, gnu::cold]] void refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const;
   void run_job(Core& core);
   void join(Core& core);
   [[noreturn]] void fail_job(const Core& core, const std::exception_ptr& thrown) const;

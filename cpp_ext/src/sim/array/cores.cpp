@@ -155,6 +155,11 @@ void Array::end_acquire(Core& core) {
   events.push(now, EventKind::kCore, core.index, core.generation);
 }
 
+void Array::refuse_cycles(const Core& core, uint64_t cycles) const {
+  fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
+       "what ends before cycle " + std::to_string(kMaxCycles));
+}
+
 void Array::begin_compute(Core& core) {
   const Action& action = *core.action;
   check_ranges(core);
@@ -163,10 +168,7 @@ void Array::begin_compute(Core& core) {
   core.state = Core::State::kCompute;
   const uint64_t cycles = std::max<uint64_t>(1, action.cycles + core.owed_cycles);
   core.owed_cycles = 0;
-  if (now + cycles > kMaxCycles) {
-    fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
-         "what ends before cycle " + std::to_string(kMaxCycles));
-  }
+  if (now + cycles > kMaxCycles) refuse_cycles(core, cycles);
   prints_[core.index].note(now);
   if (observer != nullptr) observe_begin(core);
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
@@ -258,12 +260,23 @@ void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes,
     join(core);
 }
 
+void Array::refuse_bounds(const Core& core, const MemoryRange& range) const {
+  fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
+       "own data memory, 0x0 to " + hex(tiles_[core.tile].memory.bytes - 1));
+}
+
+void Array::refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const {
+  if (options_.clock) fail_unknown(core, byte);
+  fail(core,
+       "a kernel call that reads byte " + hex(byte) + " of its data memory (range " +
+           hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",
+       "memory that a DMA, the host or a kernel wrote before");
+}
+
 void Array::check_ranges(const Core& core) const {
   const MemoryPart& memory = tiles_[core.tile].memory;
   const auto check_bounds = [&](const MemoryRange& range) {
-    if (uint64_t{range.offset} + range.bytes > memory.bytes)
-      fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
-           "own data memory, 0x0 to " + hex(memory.bytes - 1));
+    if (uint64_t{range.offset} + range.bytes > memory.bytes) refuse_bounds(core, range);
   };
   for (const MemoryRange& range : core.action->writes) check_bounds(range);
   for (const MemoryRange& range : core.action->reads) {
@@ -272,19 +285,17 @@ void Array::check_ranges(const Core& core) const {
     const uint64_t first = range.offset / 4;
     const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
     const uint64_t bad = memory.first_unwritten(first, count);
-    if (bad != first + count && options_.clock) fail_unknown(core, bad * 4);
-    if (bad != first + count)
-      fail(core,
-           "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +
-               hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",
-           "memory that a DMA, the host or a kernel wrote before");
+    if (bad != first + count) refuse_unwritten(core, range, bad * 4);
   }
+}
+
+void Array::refuse_lock(const Core& core, uint32_t view_id) const {
+  fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
 }
 
 Lock* Array::lock_of_core(const Core& core, uint32_t view_id, uint32_t* id) {
   constexpr uint32_t kOwnSide = 3;
-  if (view_id / reg::core::kLocks != kOwnSide)
-    fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
+  if (view_id / reg::core::kLocks != kOwnSide) refuse_lock(core, view_id);
   *id = view_id % reg::core::kLocks;
   return &tiles_[core.tile].locks[*id];
 }
