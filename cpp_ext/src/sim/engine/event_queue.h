@@ -52,11 +52,12 @@ class EventQueue {
     free_ = kEnd;
     listed_ = 0;
     used_ = {};
-    used_groups_ = 0;
+    used_groups_ = {};
   }
 
  private:
-  static constexpr uint64_t kGroup = 64, kSpan = kGroup * kGroup;  // cycles
+  // More cycles than nearly all kernel calls take: what lies further ahead costs more.
+  static constexpr uint64_t kGroup = 64, kGroups = 256, kSpan = kGroup * kGroups;
   static constexpr uint32_t kEnd = ~0u;
 
   struct Node {
@@ -79,9 +80,16 @@ class EventQueue {
     const uint64_t at = from % kSpan, group = at / kGroup;
     const uint64_t here = used_[group] >> (at % kGroup);
     if (here != 0) return from + lowest(here);
-    const uint64_t later = group + 1 == kGroup ? 0 : used_groups_ >> (group + 1) << (group + 1);
-    const uint64_t found = lowest(later != 0 ? later : used_groups_);  // perhaps the same group, a turn later
+    const uint64_t found = used_group_behind(group);
     return from + (found * kGroup + lowest(used_[found]) - at) % kSpan;
+  }
+
+  // The next group, and around, with an event; perhaps the same one, a turn later.
+  uint64_t used_group_behind(uint64_t group) const {
+    uint64_t word = group / kGroup;
+    uint64_t bits = used_groups_[word] & (~uint64_t{1} << (group % kGroup));
+    while (bits == 0) bits = used_groups_[word = (word + 1) % used_groups_.size()];
+    return word * kGroup + lowest(bits);
   }
 
   void append(const Event& event) {
@@ -100,7 +108,7 @@ class EventQueue {
       nodes_[list.last].next = node;
     } else {
       group |= bit;
-      used_groups_ |= uint64_t{1} << (slot / kGroup);
+      used_groups_[slot / kGroup / kGroup] |= uint64_t{1} << (slot / kGroup % kGroup);
       list.first = node;
     }
     list.last = node;
@@ -119,7 +127,7 @@ class EventQueue {
     if (list.first != kEnd) return event;
     uint64_t& group = used_[slot / kGroup];
     group &= ~(uint64_t{1} << (slot % kGroup));
-    if (group == 0) used_groups_ &= ~(uint64_t{1} << (slot / kGroup));
+    if (group == 0) used_groups_[slot / kGroup / kGroup] &= ~(uint64_t{1} << (slot / kGroup % kGroup));
     if (listed_ != 0) soonest_ = first_listed(event.time);
     return event;
   }
@@ -160,8 +168,8 @@ class EventQueue {
 
   uint64_t base_ = 0;  // the time of the event that was taken last
   std::array<List, kSpan> lists_{};          // of cycle t at t % kSpan, where its bit below is set
-  std::array<uint64_t, kGroup> used_{};      // a bit for each list
-  uint64_t used_groups_ = 0;                 // a bit for each word of them
+  std::array<uint64_t, kGroups> used_{};      // a bit for each list
+  std::array<uint64_t, kGroups / kGroup> used_groups_{};  // a bit for each word of them
   std::vector<Node> nodes_;
   uint32_t free_ = kEnd;
   size_t listed_ = 0;
