@@ -432,8 +432,8 @@ class Array {
   template <typename Visit>
   void for_tiles_of(const Channel& channel, Visit visit);
   [[noreturn]] void fail_unknown(const Channel& source, uint64_t word) const;
-  [[noreturn]] void fail_unknown(const Core& core, uint64_t byte) const;
-  void check_known(const Tile& tile, uint32_t offset) const;
+  [[noreturn]] void fail_unknown(const Tile& tile, const char* what, uint64_t byte) const;
+  void check_known(const Tile& tile, const char* what, uint32_t offset) const;
 
   // merge.cpp
   Merge* merge_at(uint32_t arbiter_key);

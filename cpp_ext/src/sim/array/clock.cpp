@@ -97,18 +97,18 @@ void Array::fail_unknown(const Channel& s, uint64_t word) const {
         "packets that the host gave before the run, or that instructions wrote", "Run it: its time depends on what it computes."});
 }
 
-void Array::fail_unknown(const Core& core, uint64_t byte) const {
-  fail(core, "a parameter block with byte " + hex(byte) + " of its data memory, which a clock without data does not know",
-       "parameter blocks that the host gave before the run: else run it, its time depends on what it computes");
-}
-
-// Of a word that the controller reads.
-void Array::check_known(const Tile& tile, uint32_t offset) const {
-  if (tile.memory.first_unwritten(offset / 4, 1) != offset / 4) return;
-  throw SimulationError("clock",
-                        {"a read of " + tile_name(tile.index), "byte " + hex(offset) + " of its data memory, which a clock without data does not know",
+// Of the tile's data memory, where `what` reads it.
+void Array::fail_unknown(const Tile& tile, const char* what, uint64_t byte) const {
+  SimulationError error("clock",
+                        {what + (" of " + tile_name(tile.index)), "byte " + hex(byte) + " of its data memory, which a clock without data does not know",
                          "words that the host gave before the run, or that instructions wrote", "Run it: its time depends on what it computes."},
                         static_cast<int>(tile.column), static_cast<int>(tile.row));
+  error.op = current_op;
+  throw error;
+}
+
+void Array::check_known(const Tile& tile, const char* what, uint32_t offset) const {
+  if (tile.memory.first_unwritten(offset / 4, 1) == offset / 4) fail_unknown(tile, what, offset);
 }
 
 }  // namespace onedispatch::sim

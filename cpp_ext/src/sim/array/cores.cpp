@@ -20,6 +20,8 @@ constexpr unsigned kActionsAtOnce = 256;
 // where a call runs, never what it does or how long it takes in the simulation.
 constexpr uint64_t kWorthAThread = 20'000;  // nanoseconds
 
+constexpr const char* kBlock = "the parameter block";
+
 bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
   return range.bytes > 0 && bytes > 0 && range.offset < first + bytes &&
          first < uint64_t{range.offset} + range.bytes;
@@ -103,6 +105,7 @@ void Array::resume_core(Core& core) {
       check_interrupt();
       fail(core, left.what, "a run that is not interrupted");
     } catch (const ProgramError& error) {
+      if (options_.clock) check_known(tiles_[core.tile], kBlock, 0);
       fail(core, error, "a sound parameter block and memory contents");
     }
     if (!perform(core)) return;
@@ -266,7 +269,7 @@ void Array::refuse_bounds(const Core& core, const MemoryRange& range) const {
 }
 
 void Array::refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const {
-  if (options_.clock) fail_unknown(core, byte);
+  if (options_.clock) fail_unknown(tiles_[core.tile], kBlock, byte);
   fail(core,
        "a kernel call that reads byte " + hex(byte) + " of its data memory (range " +
            hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",

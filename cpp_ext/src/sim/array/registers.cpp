@@ -307,7 +307,7 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kMemory:
       join_overlapping(tile.index, access.offset, 4, false);
       if (observer != nullptr) observer->depends("data memory that the controller reads");
-      if (options_.clock) check_known(tile, access.offset);
+      if (options_.clock) check_known(tile, "a read", access.offset);
       return load32(tile.memory.data() + access.offset);
     case Treatment::kProgram: return tile.program[info.block.byte(access.offset) / 4];
     case Treatment::kBd: return tile.bds[index][info.block.byte(access.offset) / 4];
