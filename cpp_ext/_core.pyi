@@ -74,6 +74,9 @@ class device:
     def set_record(self, mode: str) -> None:
         """Of contexts made from now on: whether runs that come again are made from a recording: "off", "on",
         or "verify" (both ways, and compared)."""
+    def set_clock(self, on: bool) -> None:
+        """Of contexts made from now on: whether runs only tell time and traffic: no data moves, no kernel is
+        called. What packets and parameter blocks are made of must be given, inputs and constants need not."""
     def set_kernel_seconds(self, seconds: float) -> None:
         """What a call of a custom kernel may take, in contexts made from now on; then its run ends."""
     def set_event_limit(self, events: int) -> None:

@@ -315,6 +315,7 @@ void bind_device(py::module_& m) {
       .def("set_constant", &xrt::device::set_constant, py::arg("key"), py::arg("value"))
       .def("set_threads", &xrt::device::set_threads, py::arg("threads"))
       .def("set_record", &xrt::device::set_record, py::arg("mode"))
+      .def("set_clock", &xrt::device::set_clock, py::arg("on"))
       .def("set_kernel_seconds", &xrt::device::set_kernel_seconds, py::arg("seconds"))
       .def("set_event_limit", &xrt::device::set_event_limit, py::arg("events"))
       .def("set_print_bytes", &xrt::device::set_print_bytes, py::arg("bytes"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``onedispatch run | compile | inspect | compare | bench | ops | rule | doctor | ...``."""
+"""The command line: ``onedispatch run | time | compile | inspect | compare | bench | ops | rule | ...``."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ app = typer.Typer(
         "Would my model run there, how much of it, how fast, and why not the rest?\n\n"
         "  [bold]onedispatch inspect model.onnx[/]            placement, buffers, schedules\n\n"
         "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
+        "  [bold]onedispatch time model.onnx[/]               what a run would cost, without a run\n\n"
         "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
         "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
         "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 
 app.command("run")(takes_plugins(expands_flags(models.run)))
+app.command("time")(takes_plugins(expands_flags(models.time_model)))
 app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))

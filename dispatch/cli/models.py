@@ -206,6 +206,26 @@ def compile(
     out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}")
 
 
+def time_model(
+    model: opening.Model,
+    compiling: opening.CompileFlags,
+    json: out.Json = False,
+) -> None:
+    """Say what a run would cost, without running the model.
+
+    Cycles, traffic and stalls are those of a run, several times faster: no data moves and no kernel is
+    called. --device asks about any NPU: one of `onedispatch devices`, or a file of your own. Nodes on the
+    host take no time; what needs data is not checked.
+    """
+    compiled = with_executable(model, compiling)
+    with out.working("timing"):
+        report = compiled.timing()
+    if json:
+        out.print_json({"device": compiled.device, "report": report.as_dict()})
+        return
+    out.tell(str(report))
+
+
 def inspect(
     model: opening.Model,
     compiling: opening.CompileFlags,
@@ -229,7 +249,7 @@ def inspect(
     """
     opening.keep(model, html)
     with pass_observers(passes, dump_passes) as report:
-        compiled = _with_executable(model, compiling)
+        compiled = with_executable(model, compiling)
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     room, notes = _program_room(compiled), list(notes_of(compiled.target))
@@ -280,7 +300,7 @@ def pass_observers(passes: bool, folder: Path | None) -> Iterator[PassReport | N
         yield report if passes else None
 
 
-def _with_executable(model: str, compiling: opening.CompileFlags) -> CompiledModel:
+def with_executable(model: str, compiling: opening.CompileFlags) -> CompiledModel:
     """The model with an executable; dimensions that stay open are taken as 1."""
     compiled = open_model(model, compiling)
     if compiled.executables:

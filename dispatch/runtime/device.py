@@ -24,7 +24,13 @@ from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.dispatch.runtime.blame import blamed
 from onedispatch.dispatch.runtime.built import require_built
 from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
-from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
+from onedispatch.dispatch.runtime.report import (
+    ChannelReport,
+    CoreReport,
+    OpReport,
+    ReloadReport,
+    RunReport,
+)
 from onedispatch.dispatch.runtime.trace import trace_of
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_xclbin
@@ -55,11 +61,13 @@ class DeviceSession:
         print_bytes: int = PRINT_BYTES,
         traced_calls: int | None = None,
         record: str = "off",
+        clock: bool = False,
     ) -> None:
         self._description = device
         self._device = core.device.from_description(device.description())
         self._device.set_print_bytes(print_bytes)
         self._device.set_record(record)
+        self._device.set_clock(clock)
         if threads is not None:
             self._device.set_threads(threads)
         if kernel_seconds is not None:
@@ -152,18 +160,8 @@ class LoadedStep:
     def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
         self._session = session
         self._step = step
-        kernel = session.kernel(step.image)
-        device = session.device
-        instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
-        _fill(instructions, np.frombuffer(step.transaction, np.uint8))
-        buffers = [
-            _buffer(device, size, core.bo.host_only, kernel.group_id(KERNEL_ARGUMENT_OFFSET + index))
-            for index, size in enumerate(step.sizes)
-        ]
-        self._arguments = (KERNEL_OPCODE, instructions, len(step.transaction), *buffers)
-        by_name = dict(zip(BUFFERS, buffers, strict=True))
+        self._arguments, by_name = _arguments(session, step)
         _fill(by_name["const"], step.const)
-        _fill(by_name["params"], np.frombuffer(step.params, np.uint8))
         self._input, self._output = by_name["in"], by_name["out"]
         self._reads = [_Port(slot, _map(self._input)) for slot in step.inputs]
         self._makes = [_Port(slot, _map(self._output)) for slot in step.outputs]
@@ -237,6 +235,47 @@ class LoadedStep:
 
     def _unwritten(self, canary: Array) -> list[_Port]:
         return [port for port in self._makes if np.count_nonzero(port.words == canary)]
+
+
+class TimedStep:
+    """A device step for a session that is a clock: no buffer holds data but those that decide."""
+
+    def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
+        self._session = session
+        self._step = step
+        self._arguments, _ = _arguments(session, step)
+
+    def report(self) -> RunReport:
+        """What a run would report.
+
+        Raises ``TransactionError`` or ``SimulationError`` where the transaction cannot be run, or timed.
+        """
+        try:
+            run = self._session.kernel(self._step.image)(*self._arguments)
+            run.wait()
+        except OneDispatchError:
+            self._session.reset(self._step.image)
+            raise
+        slots = (slot for slot in (*self._step.inputs, *self._step.outputs) if slot.is_padded)
+        work = [
+            HostWork("repack", slot.name, 0.0, self._session.repack_seconds(slot), slot.nbytes)
+            for slot in slots
+        ]
+        return _full_report(run, self._step, self._session, (), work)
+
+
+def _arguments(session: DeviceSession, step: DeviceStep) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a step's kernel, and its buffers by name. Those that decide what it does are filled."""
+    kernel, device = session.kernel(step.image), session.device
+    instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
+    _fill(instructions, np.frombuffer(step.transaction, np.uint8))
+    buffers = [
+        _buffer(device, size, core.bo.host_only, kernel.group_id(KERNEL_ARGUMENT_OFFSET + index))
+        for index, size in enumerate(step.sizes)
+    ]
+    by_name = dict(zip(BUFFERS, buffers, strict=True))
+    _fill(by_name["params"], np.frombuffer(step.params, np.uint8))
+    return (KERNEL_OPCODE, instructions, len(step.transaction), *buffers), by_name
 
 
 def _buffer(device: Any, size: int, flags: Any, group: int) -> Any:
@@ -318,4 +357,6 @@ def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunRe
         reloads=reloads,
         program_bytes=step.program_bytes,
         recorded=(raw["recorded"],),
+        channels=[ChannelReport(**one) for one in raw["channels"]],
+        cores=[CoreReport(**one) for one in raw["cores"]],
     )

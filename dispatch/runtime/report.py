@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.runtime.prints import Print
@@ -54,8 +54,37 @@ class ReloadReport:
 
 
 @dataclass(frozen=True)
+class ChannelReport:
+    """A DMA channel that had a task: ``row`` 0 is the shim's, 1 the memory tile's, cores come behind.
+
+    Of the cycles in which it had one, data moved in ``busy``; in ``stall`` it waited for a lock, or for the
+    other side of its stream.
+    """
+
+    column: int
+    row: int
+    direction: str  # MM2S or S2MM
+    channel: int
+    bytes: int
+    busy: int
+    stall: int
+    dispatch: int = 0
+
+
+@dataclass(frozen=True)
+class CoreReport:
+    """A core that computed: cycles, and calls of kernels."""
+
+    column: int
+    row: int
+    busy: int
+    calls: int
+    dispatch: int = 0
+
+
+@dataclass(frozen=True)
 class RunReport:
-    """One ``session.run``.
+    """One ``session.run``, or what ``CompiledModel.timing`` says of one.
 
     Attributes:
         dispatches: kernel runs on the device; 1 for a model that lives there as a whole.
@@ -80,7 +109,9 @@ class RunReport:
             lives on the device, of shapes seen before and rows of whole words, has none.
         recorded: of each dispatch, how this machine made it: ``"recorded"`` while the simulator's engine made
             it, ``"replayed"`` from such a recording, ``"verified"`` both ways; or else why the engine made it
-            alone. Modelled time and results are the same.
+            alone. Modelled time and results are the same. ``"timed"``: a clock, nothing was made.
+        channels: DMA channels that had a task: traffic and stalls.
+        cores: those that computed.
     """
 
     dispatches: int
@@ -99,6 +130,8 @@ class RunReport:
     trace: Trace | None = None
     host_work: Sequence[HostWork] = ()
     recorded: Sequence[str] = ()
+    channels: Sequence[ChannelReport] = ()
+    cores: Sequence[CoreReport] = ()
 
     @property
     def repack_seconds(self) -> float:
@@ -126,6 +159,12 @@ class RunReport:
             f"DDR written     {counted(self.ddr_bytes_written, 'byte')}",
             f"DDR bursts      {counted(self.ddr_burst_bytes, 'byte')}",
         ]
+        if self.channels:
+            lines.append(f"DMA stalls      {_stalls(self.channels)}")
+        if self.cores and self.cycles:
+            busy = sum(core.busy for core in self.cores)
+            share = busy / (self.cycles * len({(core.column, core.row) for core in self.cores}))
+            lines.append(f"cores compute   {share:.1%} of the time")
         if self.program_bytes:
             lines.append(f"program memory  {counted(self.program_bytes, 'byte')} of each core at most")
         if self.reloads:
@@ -141,6 +180,17 @@ class RunReport:
         if self.ops:
             lines += ["", *_table(self.ops, self.reloads, self.cycles)]
         return "\n".join(lines)
+
+
+def _stalls(channels: Sequence[ChannelReport]) -> str:
+    """How much of the time in which they had a task channels waited, by kind of tile."""
+    kinds = {"shims": range(1), "memory tiles": range(1, 2), "cores": range(2, 64)}
+    shares = []
+    for kind, rows in kinds.items():
+        of_kind = [channel for channel in channels if channel.row in rows]
+        stall, busy = sum(one.stall for one in of_kind), sum(one.busy for one in of_kind)
+        shares += [f"{kind} {stall / (stall + busy):.1%}"] if stall + busy else []
+    return f"{', '.join(shares)} of the time with a task"
 
 
 def _kind(op: OpReport) -> str:
@@ -169,18 +219,26 @@ def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int)
     return lines
 
 
-def summed(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
+_Row = TypeVar("_Row", OpReport, ReloadReport, ChannelReport, CoreReport)
+
+
+def _from(dispatches: int, rows: Sequence[_Row]) -> Sequence[_Row]:
+    """The rows of a report that comes behind so many dispatches."""
+    return [replace(row, dispatch=row.dispatch + dispatches) for row in rows] if dispatches else rows
+
+
+def summed(reports: Sequence[RunReport], work: Sequence[HostWork], wall: float) -> RunReport:
     """Returns the steps of a run as one report, which counts their dispatches through."""
-    reports = [report() for report in made]
     ops: list[OpReport] = []
     reloads: list[ReloadReport] = []
+    channels: list[ChannelReport] = []
+    cores: list[CoreReport] = []
     dispatches = 0
     for report in reports:
-        reloads += [
-            replace(one, before=one.before + len(ops), dispatch=one.dispatch + dispatches)
-            for one in report.reloads
-        ]
-        ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
+        reloads += [replace(one, before=one.before + len(ops)) for one in _from(dispatches, report.reloads)]
+        ops += _from(dispatches, report.ops)
+        channels += _from(dispatches, report.channels)
+        cores += _from(dispatches, report.cores)
         dispatches += report.dispatches
 
     def total(of: Callable[[RunReport], int]) -> int:
@@ -205,4 +263,6 @@ def summed(made: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wa
         ),
         (*work, *(one for report in reports for one in report.host_work)),
         tuple(one for report in reports for one in report.recorded),
+        channels,
+        cores,
     )

@@ -71,7 +71,7 @@ class _Ended:
 
     @cached_property
     def report(self) -> RunReport:
-        return summed(self.steps, self.work, self.seconds)
+        return summed([made() for made in self.steps], self.work, self.seconds)
 
 
 @cache

@@ -13,7 +13,7 @@ namespace {
 
 // Times from now on as they come in runs: now itself, the next cycles, a kernel's, far beyond all lists.
 uint64_t later(std::mt19937& random, uint64_t now) {
-  constexpr uint64_t kMost[] = {1, 3, 70, 4100, 100'000};
+  constexpr uint64_t kMost[] = {1, 3, 70, 16'500, 100'000};
   return now + random() % kMost[random() % 5];
 }
 
@@ -49,7 +49,7 @@ TEST(EventQueue, TakesByTimeThenInTheOrderOfScheduling) {
 
 TEST(EventQueue, ForgetsWhatItHadAndGoesOn) {
   EventQueue queue;
-  for (uint64_t time = 0; time < 20'000; time += 300) queue.push(time, EventKind::kSegment, 0, 0);
+  for (uint64_t time = 0; time < 80'000; time += 1200) queue.push(time, EventKind::kSegment, 0, 0);
   for (int i = 0; i < 20; ++i) queue.pop();
   queue.clear();
   EXPECT_TRUE(queue.empty());

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -276,10 +277,80 @@ struct Buffer {
   }
 };
 
-// A simulator with buffers: two of 64 Ki words unless given otherwise.
+// A clock without data beside a simulator: it says what its runs cost before they are made, or that it cannot know.
+class Clock {
+ public:
+  // `given`: whether it knows what is in device memory.
+  Clock(const DeviceDescription& device, const Options& options, const Overlays& overlays, bool given)
+      : given_(given), simulator_(device, timed(options), overlays) {}
+
+  void time(const std::vector<uint8_t>& transaction, const std::vector<std::unique_ptr<Buffer>>& buffers) {
+    report_.reset();
+    failure_.reset();
+    if (!follows_) return;
+    DdrRegions regions;
+    std::vector<ValidMap> nothing(buffers.size());
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      regions.push_back(std::make_shared<DdrRegion>(*buffers[i]->region));
+      nothing[i] = ValidMap(buffers[i]->bytes.size() / 4);
+      if (!given_) regions[i]->valid = &nothing[i];
+    }
+    try {
+      report_ = simulator_.run(transaction.data(), transaction.size(), regions);
+    } catch (const SimulationError& error) {
+      failure_ = error;
+    } catch (const TransactionError&) {
+    }
+    follows_ = report_.has_value();  // else its array is no longer as that of the simulator
+  }
+  void expect_same(const RunReport& run) const {
+    if (!report_ && failure_) {
+      EXPECT_EQ(failure_->kind, "clock") << failure_->what();
+    }
+    if (!report_) return;
+    EXPECT_EQ(values_of(*report_), values_of(run));
+    EXPECT_EQ(report_->recorded, kTimed);
+  }
+  // The run failed: so does the clock, but where it takes data to see that.
+  void expect_same(const SimulationError& run) {
+    const bool needs_data = run.kind == "memory" || run.kind == "core";
+    if ((report_ || failure_) && !needs_data) {
+      EXPECT_TRUE(failure_ && (failure_->kind == "clock" || failure_->kind == run.kind))
+          << run.what() << "\n" << (failure_ ? failure_->what() : "");
+    }
+    follows_ = false;
+  }
+  const std::optional<RunReport>& report() const { return report_; }
+  const std::optional<SimulationError>& failure() const { return failure_; }
+
+ private:
+  static Options timed(Options options) {
+    options.clock = true;
+    return options;
+  }
+  static std::vector<uint64_t> values_of(const RunReport& r) {
+    std::vector<uint64_t> all{r.cycles, r.operations, r.events, r.kernel_calls, r.ddr_burst_bytes};
+    for (const auto& [id, cycle] : r.timers) all.insert(all.end(), {id, cycle});
+    all.insert(all.end(), r.ddr_read.begin(), r.ddr_read.end());
+    all.insert(all.end(), r.ddr_written.begin(), r.ddr_written.end());
+    for (const ChannelReport& c : r.channels) all.insert(all.end(), {c.column, c.row, c.mm2s, c.channel, c.bytes, c.busy, c.stall});
+    for (const CoreReport& c : r.cores) all.insert(all.end(), {c.column, c.row, c.busy, c.calls});
+    for (const auto& [address, value] : r.registers) all.insert(all.end(), {address, value});
+    return all;
+  }
+
+  bool given_, follows_ = true;
+  Simulator simulator_;
+  std::optional<RunReport> report_;
+  std::optional<SimulationError> failure_;
+};
+
+// A simulator with buffers: two of 64 Ki words unless given otherwise. Its runs cost what clocks say.
 struct Rig {
-  explicit Rig(Overlays overlays = token_overlay(), const char* name = "npu2_2col", Options options = inline_options())
-      : simulator(find_device(name), options, std::move(overlays)) {
+  explicit Rig(const Overlays& overlays = token_overlay(), const char* name = "npu2_2col", Options options = inline_options())
+      : simulator(find_device(name), options, overlays) {
+    for (const bool given : {true, false})
+      if (!options.replay) clocks.push_back(std::make_unique<Clock>(find_device(name), options, overlays, given));
     add(1 << 16);
     add(1 << 16);
   }
@@ -299,7 +370,15 @@ struct Rig {
     for (const auto& buffer : buffers) {
       regions.push_back(std::make_shared<DdrRegion>(*buffer->region));
     }
-    return simulator.run(bytes.data(), bytes.size(), regions);
+    for (const auto& clock : clocks) clock->time(bytes, buffers);
+    try {
+      RunReport report = simulator.run(bytes.data(), bytes.size(), regions);
+      for (const auto& clock : clocks) clock->expect_same(report);
+      return report;
+    } catch (const SimulationError& error) {
+      for (const auto& clock : clocks) clock->expect_same(error);
+      throw;
+    }
   }
   // The error that a run ends with; fails the test when there is none.
   SimulationError error(const Builder& builder) {
@@ -317,6 +396,7 @@ struct Rig {
 
   std::vector<std::unique_ptr<Buffer>> buffers;
   Simulator simulator;
+  std::vector<std::unique_ptr<Clock>> clocks;  // all words given; none
 };
 
 }  // namespace onedispatch::sim::testing

@@ -20,25 +20,25 @@ using namespace sim::testing;  // NOLINT: routes and descriptors
 namespace reg = onedispatch::reg;
 namespace bd = onedispatch::bd;
 
-constexpr uint32_t kWords = 256;
+constexpr uint32_t kCopied = 256;
 constexpr unsigned kThreads = 16, kRounds = 12;
 
 // A chain that never ends fills argument 0 again and again, while the controller polls for nothing.
 std::vector<uint8_t> endless() {
   Builder b;
   lay_feed_and_drain(b, 0);
-  b.block(tile_address(0, 1, 0), std::vector<uint32_t>(kWords, 0));
+  b.block(tile_address(0, 1, 0), std::vector<uint32_t>(kCopied, 0));
   b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)),
-          shim_bd({{bd::shim::length, kWords}, {bd::shim::use_next, 1}, {bd::shim::next_bd, 0}}));
+          shim_bd({{bd::shim::length, kCopied}, {bd::shim::use_next, 1}, {bd::shim::next_bd, 0}}));
   b.patch(0, 0, 0, 0);
   b.block(tile_address(0, 1, reg::mem::DMA_BD.at(24)),
-          mem_bd(0, kWords, {{bd::mem::use_next, 1}, {bd::mem::next_bd, 24}}));
+          mem_bd(0, kCopied, {{bd::mem::use_next, 1}, {bd::mem::next_bd, 24}}));
   b.write(kMemOut, task(24)).write(kShimWrite, task(0));
   return b.poll(tile_address(0, 1, 0), 1, 1).bytes();
 }
 
 struct Copies : Host {
-  std::vector<uint8_t> content = testing::copy_words(kWords);
+  std::vector<uint8_t> content = testing::copy_words(kCopied);
   bo instructions = buffer(content);
 
   run prepare(const bo& from, const bo& to) {
@@ -50,8 +50,8 @@ struct Copies : Host {
     made.set_arg(4, to);
     return made;
   }
-  bo filled(uint8_t value) { return buffer(std::vector<uint8_t>(size_t{4} * kWords, value)); }
-  bo empty() { return bo(npu, size_t{4} * kWords); }
+  bo filled(uint8_t value) { return buffer(std::vector<uint8_t>(size_t{4} * kCopied, value)); }
+  bo empty() { return bo(npu, size_t{4} * kCopied); }
   run prepare_endless() {
     const std::vector<uint8_t> bytes = endless();
     run made(super);
@@ -175,7 +175,7 @@ TEST(XrtThreads, PartsOfOneBufferAreWrittenAtOnce) {
   for (unsigned round = 0; round < kRounds; ++round) {
     const bo whole = host.empty(), to = host.empty();
     in_threads(kThreads, [&whole](unsigned i) {
-      constexpr size_t kPart = size_t{4} * kWords / kThreads;
+      constexpr size_t kPart = size_t{4} * kCopied / kThreads;
       bo part(whole, kPart, kPart * i);  // 16 words: several parts share the bits of what was written
       const std::vector<uint8_t> data(4, 9);
       for (size_t at = 0; at < kPart; at += 4) part.write(data.data(), 4, at);

@@ -24,7 +24,7 @@ from onedispatch.dispatch.cli.txn import _parse_sizes, _parse_tile
 from onedispatch.dispatch.runtime.report import OpReport, RunReport
 from tests.host_nodes import on_host
 
-COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
+COMMANDS = (["run"], ["time"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
 COMMANDS += (["kernel"], ["kernel", "list"], ["kernel", "show"])
 COMMANDS += (["compare"], ["doctor"], ["rule"], ["rule", "new"], ["rule", "check"])
 COMMANDS += tuple(["txn", name] for name in "dump assemble explain check diff fuse".split())

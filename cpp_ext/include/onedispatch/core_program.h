@@ -32,6 +32,7 @@ struct CoreView {
   uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a custom kernel
   PrintLog* prints = nullptr;  // of this core; null: prints are dropped
   std::shared_ptr<OperationCache> operation_cache = nullptr;  // of the array, for one thread at a time; null: the program has its own
+  bool clock = false;  // calls take their time and are not made: no function of a kernel is called
 };
 
 // A few ranges, in place: there are some with every call.

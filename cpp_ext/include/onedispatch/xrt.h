@@ -78,6 +78,11 @@ class device {
   // which makes them both ways and compares. On-chip memory then counts as unwritten at the start of each run.
   // Throws DeviceError.
   void set_record(std::string_view mode);
+  // Of contexts made from now on: whether their runs only tell the time, to the cycle, and traffic: no data moves, no
+  // kernel is called, buffers stay as they are, and inputs and constants need not be given. Checks that need data are
+  // off. What decides must be given: a run whose control packets, parameter blocks or polled words depend on what
+  // it computes ends with a SimulationError.
+  void set_clock(bool on);
   // Events without progress of the controller before a run counts as livelock.
   void set_event_limit(uint64_t events);
   // Seconds of the host's time that a call of a custom kernel may take in contexts made from now on, 60 at

@@ -375,7 +375,7 @@ od_call place_call(const od_setup& setup, const KernelCall& call) {
   std::copy(call.origin.begin(), call.origin.end(), placed.origin);
   placed.k_index = call.step;
   placed.k_first = call.step * setup.k_tile;
-  placed.k_count = std::min(setup.k_tile, setup.k_extent - std::min(placed.k_first, setup.k_extent));
+  placed.k_count = k_count_of(setup, call.step);
   placed.k_last = call.step + 1 == setup.inner_steps ? 1 : 0;
   return placed;
 }

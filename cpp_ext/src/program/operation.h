@@ -2,6 +2,7 @@
 // An operation as its parameter block describes it: read and checked by the kernel's declaration, once;
 // then where the chunks of its calls lie.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,10 @@ struct Operation {
 void read_operation(Operation& operation);
 // The tile and the step of a call; nothing points into memory yet.
 od_call place_call(const od_setup& setup, const KernelCall& call);
+// Members of the reduction that its step `step` takes.
+inline uint32_t k_count_of(const od_setup& setup, uint32_t step) {
+  return std::min(setup.k_tile, setup.k_extent - std::min(step * setup.k_tile, setup.k_extent));
+}
 // Points the operands of `call` into the chunks that begin at `chunks`.
 void bind_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
 // Whether the operand's chunk is filled before a call: that of a member kernel's output which has a fill, or rows

@@ -46,7 +46,6 @@ std::shared_ptr<ReadOperation> OperationCache::find(const od_kernel_spec& spec, 
 }
 
 void OperationCache::add(std::shared_ptr<ReadOperation> read) {
-  if (read->plan->origin() != Origin::kOwn) return;
   if (read_.size() == kMost) read_.clear();
   const uint64_t hash = hash_words(read->words.data(), size_t{4} * read->operation.setup.spec->words);
   read_.emplace(hash, std::move(read));

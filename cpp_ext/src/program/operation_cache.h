@@ -35,7 +35,7 @@ struct ReadOperation final : CallableOperation {
 
   std::array<uint32_t, params::kMaxWords> words{};  // of the block; what the kernel does not read may be anything
   Operation operation;
-  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const Plan> plan;  // null: calls are not made
   std::shared_ptr<const std::vector<Fill>> fills;
   std::array<Port, kPorts> ports;
   std::array<uint32_t, OD_MAX_DIMS> outer_count{}, loop_order{};
@@ -54,7 +54,7 @@ class OperationCache {
   explicit OperationCache(const DeviceDescription& device) : constants(device) {}
   // Returns the operation whose block begins with the words that `spec` reads; null if it is not cached.
   std::shared_ptr<ReadOperation> find(const od_kernel_spec& spec, const uint32_t* words) const;
-  // Adds operations of built-in kernels only: the plan of a custom kernel must be prepared once per core.
+  // Of built-in kernels only: the plan of a custom kernel must be prepared once per core.
   void add(std::shared_ptr<ReadOperation> read);
 
   const Constants constants;  // of section [kernel] of the device

@@ -45,10 +45,7 @@ SuperKernel::~SuperKernel() {
 void SuperKernel::queue_reading(uint32_t words, uint64_t cycles) {
   block_ = {};
   block_.push_back({0, 4 * words});
-  Action& action = queue_.emplace_back();
-  action.kind = Action::Kind::kCompute;
-  action.cycles = cycles;
-  action.reads = block_;
+  queue_compute(cycles).reads = block_;
 }
 
 const Action& SuperKernel::resume() {
@@ -88,11 +85,11 @@ void SuperKernel::begin_op() {
   op_ = core_.operation_cache->find(spec, words_.data());
   if (op_ == nullptr) {
     op_ = read_block(carried);
-    core_.operation_cache->add(op_);
+    if (origin_of(*carried.kernel) == Origin::kOwn) core_.operation_cache->add(op_);
   } else {
     check_linked(*op_, carried);
   }
-  if (op_->plan->origin() != Origin::kOwn) shadow_memory_ = std::make_shared<const ShadowMemory>(op_->plan, setup(), core_, data_bytes_);
+  if (op_->plan != nullptr && op_->plan->origin() != Origin::kOwn) shadow_memory_ = std::make_shared<const ShadowMemory>(op_->plan, setup(), core_, data_bytes_);
   ports_ = op_->ports;
   queue_reading(spec.words, op_->setup_cycles);
   if (spec.prints != 0 && core_.prints != nullptr) core_.prints->begin(spec.digest);
@@ -116,6 +113,8 @@ std::shared_ptr<ReadOperation> SuperKernel::read_block(const Carried& carried) c
   const Constants& constants = core_.operation_cache->constants;
   read_scratch(operation, constants, memory_bytes_);
   check_apart(*read);
+  read->setup_cycles = op_cycles(operation.setup, constants);
+  if (core_.clock) return read;
   const BodyLimit limit(core_.limit_ms);
   try {
     read->plan = std::make_shared<const Plan>(carried.kernel, operation.setup);
@@ -123,7 +122,6 @@ std::shared_ptr<ReadOperation> SuperKernel::read_block(const Carried& carried) c
     reject(error.what, error.status, error.cause);
   }
   read->fills = fills_of(operation.setup);
-  read->setup_cycles = op_cycles(operation.setup, constants);
   return read;
 }
 
@@ -299,7 +297,8 @@ void SuperKernel::queue_step() {
     const bool wanted = cadence == params::cadence::last ? last : cadence != params::cadence::none;
     if (wanted && !ports_[i].held) queue_acquire(ports_[i]);
   }
-  queue_call(first, last);
+  if (core_.clock) queue_timed_call(last);
+  else queue_call(first, last);
   if (last && setup().spec->prints != 0 && is_last_tile()) queue_print_out();
   for (Port& port : ports_) {  // in0, in1, out
     const bool every_step = port.cadence == params::cadence::step;
@@ -350,14 +349,32 @@ void SuperKernel::queue_call(bool first, bool last) {
   } catch (const KernelError& error) {
     reject(error.what + (setup.spec->members != 0 ? "; in " + members_of(setup, call) : ""), error.status, error.cause);
   }
-  Action& action = queue_.emplace_back();
-  action.kind = Action::Kind::kCompute;
-  action.cycles = cycles_of(call);
+  Action& action = queue_compute(cycles_of(call.k_count, call.k_last != 0));
   action.kernel = setup.spec->digest;
   action.job = &call_;
   call_.log = setup.spec->prints != 0 && core_.prints != nullptr && core_.prints->capacity() != 0 ? core_.prints : nullptr;
   action.reads = reads;
   action.writes = writes;
+}
+
+// A call that is not made: how long it takes, and what it leaves other than it was.
+void SuperKernel::queue_timed_call(bool last) {
+  const od_setup& setup = this->setup();
+  const Port& out = ports_[kOut];
+  MemoryRanges& writes = call_.writes = {};
+  if (out.held) writes.push_back({out.address(), out.chunk_bytes});
+  if (setup.scratch_bytes != 0) writes.push_back({op_->operation.scratch_at, setup.scratch_bytes});
+  Action& action = queue_compute(cycles_of(k_count_of(setup, step_), last));
+  action.kernel = setup.spec->digest;
+  action.job = &call_;
+  action.writes = writes;
+}
+
+Action& SuperKernel::queue_compute(uint64_t cycles) {
+  Action& action = queue_.emplace_back();
+  action.kind = Action::Kind::kCompute;
+  action.cycles = cycles;
+  return action;
 }
 
 void SuperKernel::Call::run() {
@@ -390,10 +407,10 @@ void SuperKernel::Call::run_over_sums() {
   std::copy(results_.begin(), results_.end(), slot);
 }
 
-uint64_t SuperKernel::cycles_of(const od_call& call) {
-  ReadOperation::Charge& charge = op_->charges[call.k_last];
-  if (charge.cycles == 0 || charge.k_count != call.k_count)
-    charge = {call.k_count, call_cycles(setup(), core_.operation_cache->constants, call.k_count, call.k_last != 0)};
+uint64_t SuperKernel::cycles_of(uint32_t k_count, bool last) {
+  ReadOperation::Charge& charge = op_->charges[last ? 1 : 0];
+  if (charge.cycles == 0 || charge.k_count != k_count)
+    charge = {k_count, call_cycles(setup(), core_.operation_cache->constants, k_count, last)};
   return charge.cycles;
 }
 
@@ -406,9 +423,7 @@ bool SuperKernel::is_last_tile() const {
 // The ring leaves the core before the operation's last results do. All of it is charged, whatever was printed:
 // time does not depend on values.
 void SuperKernel::queue_print_out() {
-  Action& action = queue_.emplace_back();
-  action.kind = Action::Kind::kCompute;
-  action.cycles = print_cycles(setup(), core_.operation_cache->constants, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity());
+  queue_compute(print_cycles(setup(), core_.operation_cache->constants, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity()));
 }
 
 // Counts the outer loops, the last of the loop order innermost; false after the last tile.

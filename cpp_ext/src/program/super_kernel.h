@@ -56,10 +56,12 @@ class SuperKernel final : public CoreProgram {
   void queue_reading(uint32_t words, uint64_t cycles);
   void queue_step();
   void queue_call(bool first, bool last);
+  void queue_timed_call(bool last);
+  Action& queue_compute(uint64_t cycles);
   const Carried& named_kernel() const;
   void check_linked(const ReadOperation& read, const Carried& carried) const;
   const od_setup& setup() const { return op_->operation.setup; }
-  uint64_t cycles_of(const od_call& call);
+  uint64_t cycles_of(uint32_t k_count, bool last);
   void queue_acquire(Port& port);
   void queue_release(Port& port);
   bool is_last_tile() const;

@@ -79,6 +79,11 @@ void device::set_record(std::string_view mode) {
   state_->options.record = found->second;
 }
 
+void device::set_clock(bool on) {
+  const Hold hold = hold_monitor();
+  state_->options.clock = on;
+}
+
 void device::set_event_limit(uint64_t events) {
   const Hold hold = hold_monitor();
   state_->options.event_limit = events;
@@ -134,12 +139,13 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
     throw DeviceError(
         {"bo", counted(bytes, "byte"), "1 to 2^40 bytes", "Ask for what the argument needs."});
   const size_t pages = (bytes + kPage - 1) / kPage * kPage;
-  // calloc leaves large blocks to the kernel's zero pages: memory is taken when it is touched.
-  auto* const block = static_cast<uint8_t*>(std::calloc(pages + kPage, 1));
-  if (block == nullptr)
+  try {
+    memory_->block = sim::Zeros<uint8_t>(pages + kPage);
+  } catch (const std::bad_alloc&) {
     throw DeviceError(
         {"bo", counted(bytes, "byte"), "as much as the host has", "Free buffers first."});
-  memory_->block = {block, std::free};
+  }
+  uint8_t* const block = memory_->block.data();
   memory_->data = block + (kPage - reinterpret_cast<uintptr_t>(block) % kPage) % kPage;
   memory_->bytes = bytes;
   memory_->flags = flags;

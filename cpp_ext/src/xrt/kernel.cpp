@@ -94,6 +94,7 @@ ReplayReport replay(const device& owner, const uint8_t* data, size_t size, const
     options = owner.state()->options;
   }
   options.replay = true;
+  options.clock = false;
   return sim::Simulator(description, options, {}).replay(data, size, packets);
 }
 

@@ -28,7 +28,7 @@ struct device::State {
 
 struct bo::Memory {
   std::shared_ptr<device::State> owner;
-  std::unique_ptr<uint8_t[], void (*)(void*)> block{nullptr, nullptr};
+  sim::Zeros<uint8_t> block;
   uint8_t* data = nullptr;  // page aligned, inside block
   size_t bytes = 0;
   uint64_t address = 0;

@@ -3,7 +3,7 @@
 // Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. quiescence.cpp: what a
 // run must not leave behind. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
 // a channel to its destinations. control_port.cpp: control packets. tokens.cpp: task completion tokens.
-// replay/: what stands in for an absent overlay. record/: runs that are made again without events.
+// clock.cpp: what a clock without data knows of it. replay/: what stands in for an absent overlay. record/: runs that are made again without events.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -130,6 +130,7 @@ struct Channel : BdFootprint {
   uint32_t walked = 0;       // BDs of the chain since the task, or its repeat, began
   uint64_t bd_stamp = 0;     // of what is known of the BD that it loaded; 0: of nothing
   uint64_t words_left = 0;   // on the stream
+  uint64_t lag = 0;          // clock: words that passed and that the cursor has yet to pass over
   uint64_t ready_time = 0;   // data may not flow before
   const Route* route = nullptr;  // MM2S: found when the data of a packet, or of a BD, starts
   uint64_t segment_words = 0;
@@ -189,6 +190,7 @@ struct Tile {
   uint32_t index = 0, column = 0, row = 0;
   uint32_t core = kNone;
   MemoryPart memory;
+  Span known;  // clock: of `memory.whole`; there is what is known of the tile's memory
   std::vector<Lock> locks;
   std::vector<BdWords> bds;
   std::vector<KnownBd> known_bds;  // what the words of `bds` mean
@@ -233,6 +235,7 @@ struct Options {
   unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
   uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a custom kernel
+  bool clock = false;                 // only time passes: no data moves, no kernel is called (clock.cpp)
   bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
   size_t print_bytes = kPrintBytes;   // of the ring of a core's operation; 0: nothing is kept
   bool trace = false;                 // every kernel call is counted and timed
@@ -358,6 +361,8 @@ class Array {
   void push_task(Channel& channel, uint32_t value, OpRef op);
   void start_task(Channel& channel, const Task& task, bool cold);
   void begin_bd(Channel& channel, uint32_t bd, uint64_t delay);
+  [[noreturn, gnu::cold]] void refuse_number(const Channel& channel) const;
+  [[noreturn, gnu::cold]] void refuse_bd(const Channel& channel) const;
   KnownBd& know_bd(Tile& tile, uint32_t bd);
   // What is known of the BD that the channel loaded; null when its words have changed since.
   KnownBd* known_to(const Channel& channel);
@@ -390,6 +395,7 @@ class Array {
   static bool can_acquire(const Lock& lock, int32_t value);
   void take_lock(Lock& lock, uint32_t tile, int32_t value);
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
+  [[noreturn, gnu::cold]] void refuse_release(const Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) const;
   void wake(Lock& lock, uint32_t tile);
   [[noreturn]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
 
@@ -409,7 +415,25 @@ class Array {
   uint64_t serve_ddr(Channel& channel, uint64_t words);
   bool paused(const Channel& channel) const;
   void settle_jobs(const Channel& channel);
+  void count_ddr(Channel& source, const Route& route, uint64_t words);
   [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
+  std::string place_of(const Channel& source, uint64_t word) const;
+
+  // clock.cpp
+  void pass_segment(Channel& source, const Route& route, uint64_t words);
+  const uint8_t* known_words(Channel& source, uint64_t words);
+  bool may_know(const Channel& channel);
+  void learn(Channel& channel, const uint8_t* from, uint64_t words);
+  void lose(Channel& channel, uint64_t words);
+  void lose(Tile& tile, MemoryRange range);
+  void lose_ddr(const Channel& channel);
+  static bool is_lost(const Channel& channel);
+  static void catch_up(Channel& channel);
+  template <typename Visit>
+  void for_tiles_of(const Channel& channel, Visit visit);
+  [[noreturn]] void fail_unknown(const Channel& source, uint64_t word) const;
+  [[noreturn]] void fail_unknown(const Tile& tile, const char* what, uint64_t byte) const;
+  void check_known(const Tile& tile, const char* what, uint32_t offset) const;
 
   // merge.cpp
   Merge* merge_at(uint32_t arbiter_key);
@@ -422,6 +446,7 @@ class Array {
   size_t length_ahead(Channel& source);
   bool header_from_data(Channel& source);
   void take_packet_words(Channel& source, uint64_t words);
+  void read_deciding(const Channel& source, Cursor& from, uint8_t* to, uint64_t words);
   void finish_packet_segment(Channel& source);
   void check_control_header(const Channel& source, uint32_t control) const;
   bool execute_packets(Channel& source);
@@ -470,10 +495,14 @@ class Array {
   bool perform(Core& core);
   void finish_compute(Core& core);
   Lock* lock_of_core(const Core& core, uint32_t view_id, uint32_t* id);
+  [[noreturn, gnu::cold]] void refuse_lock(const Core& core, uint32_t view_id) const;
   void end_acquire(Core& core);
   void begin_compute(Core& core);
+  [[noreturn, gnu::cold]] void refuse_cycles(const Core& core, uint64_t cycles) const;
   void observe_begin(const Core& core);
   void check_ranges(const Core& core) const;
+  [[noreturn, gnu::cold]] void refuse_bounds(const Core& core, const MemoryRange& range) const;
+  [[noreturn, gnu::cold]] void refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const;
   void run_job(Core& core);
   void join(Core& core);
   [[noreturn]] void fail_job(const Core& core, const std::exception_ptr& thrown) const;

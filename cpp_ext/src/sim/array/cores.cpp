@@ -20,6 +20,8 @@ constexpr unsigned kActionsAtOnce = 256;
 // where a call runs, never what it does or how long it takes in the simulation.
 constexpr uint64_t kWorthAThread = 20'000;  // nanoseconds
 
+constexpr const char* kBlock = "the parameter block";
+
 bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
   return range.bytes > 0 && bytes > 0 && range.offset < first + bytes &&
          first < uint64_t{range.offset} + range.bytes;
@@ -77,7 +79,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], operation_cache_};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], operation_cache_, options_.clock};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -103,6 +105,7 @@ void Array::resume_core(Core& core) {
       check_interrupt();
       fail(core, left.what, "a run that is not interrupted");
     } catch (const ProgramError& error) {
+      if (options_.clock) check_known(tiles_[core.tile], kBlock, 0);
       fail(core, error, "a sound parameter block and memory contents");
     }
     if (!perform(core)) return;
@@ -155,6 +158,11 @@ void Array::end_acquire(Core& core) {
   events.push(now, EventKind::kCore, core.index, core.generation);
 }
 
+void Array::refuse_cycles(const Core& core, uint64_t cycles) const {
+  fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
+       "what ends before cycle " + std::to_string(kMaxCycles));
+}
+
 void Array::begin_compute(Core& core) {
   const Action& action = *core.action;
   check_ranges(core);
@@ -163,14 +171,11 @@ void Array::begin_compute(Core& core) {
   core.state = Core::State::kCompute;
   const uint64_t cycles = std::max<uint64_t>(1, action.cycles + core.owed_cycles);
   core.owed_cycles = 0;
-  if (now + cycles > kMaxCycles) {
-    fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
-         "what ends before cycle " + std::to_string(kMaxCycles));
-  }
+  if (now + cycles > kMaxCycles) refuse_cycles(core, cycles);
   prints_[core.index].note(now);
   if (observer != nullptr) observe_begin(core);
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
-  if (action.job != nullptr) run_job(core);
+  if (action.job != nullptr && !options_.clock) run_job(core);
   events.push(now + cycles, EventKind::kCore, core.index, core.generation);
 }
 
@@ -208,9 +213,13 @@ void Array::finish_compute(Core& core) {
   prints_[core.index].note(now);
   if (options_.trace) trace_.end(core.index, now, action.cycles, core.job_nanoseconds);
   const MemoryPart& memory = tiles_[core.tile].memory;
-  for (const MemoryRange& range : action.writes)
-    if (range.bytes > 0)
+  for (const MemoryRange& range : action.writes) {
+    if (options_.clock) {
+      lose(tiles_[core.tile], range);
+    } else if (range.bytes > 0) {
       memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
+    }
+  }
   if (observer != nullptr && action.job != nullptr) observer->ends(core, memory);
   core.state = Core::State::kRunning;
   changed(core.tile);
@@ -254,38 +263,44 @@ void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes,
     join(core);
 }
 
+void Array::refuse_bounds(const Core& core, const MemoryRange& range) const {
+  fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
+       "own data memory, 0x0 to " + hex(tiles_[core.tile].memory.bytes - 1));
+}
+
+void Array::refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const {
+  if (options_.clock) fail_unknown(tiles_[core.tile], kBlock, byte);
+  fail(core,
+       "a kernel call that reads byte " + hex(byte) + " of its data memory (range " +
+           hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",
+       "memory that a DMA, the host or a kernel wrote before");
+}
+
 void Array::check_ranges(const Core& core) const {
   const MemoryPart& memory = tiles_[core.tile].memory;
   const auto check_bounds = [&](const MemoryRange& range) {
-    if (uint64_t{range.offset} + range.bytes > memory.bytes)
-      fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
-           "own data memory, 0x0 to " + hex(memory.bytes - 1));
+    if (uint64_t{range.offset} + range.bytes > memory.bytes) refuse_bounds(core, range);
   };
   for (const MemoryRange& range : core.action->writes) check_bounds(range);
   for (const MemoryRange& range : core.action->reads) {
     check_bounds(range);
-    if (range.bytes == 0) continue;
+    if (range.bytes == 0 || (options_.clock && core.action->job != nullptr)) continue;
     const uint64_t first = range.offset / 4;
     const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
     const uint64_t bad = memory.first_unwritten(first, count);
-    if (bad != first + count)
-      fail(core,
-           "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +
-               hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",
-           "memory that a DMA, the host or a kernel wrote before");
+    if (bad != first + count) refuse_unwritten(core, range, bad * 4);
   }
 }
 
+void Array::refuse_lock(const Core& core, uint32_t view_id) const {
+  fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
+}
+
 Lock* Array::lock_of_core(const Core& core, uint32_t view_id, uint32_t* id) {
-  const Tile& own = tiles_[core.tile];
-  static constexpr int kColumns[] = {0, -1, 0, 0};
-  static constexpr int kRows[] = {-1, 0, 1, 0};
-  const uint32_t side = view_id / reg::core::kLocks;
-  const Tile* target = side < 4 ? neighbour(own, kColumns[side], kRows[side]) : nullptr;
-  if (target == nullptr || target->kind != TileKind::kCore || target->index != own.index)
-    fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
+  constexpr uint32_t kOwnSide = 3;
+  if (view_id / reg::core::kLocks != kOwnSide) refuse_lock(core, view_id);
   *id = view_id % reg::core::kLocks;
-  return &tiles_[target->index].locks[*id];
+  return &tiles_[core.tile].locks[*id];
 }
 
 uint32_t Array::core_status(const Core& core) const {

@@ -24,6 +24,7 @@ struct DdrRegion {
   // Replay: there is no data; BDs touched bytes [first, end).
   bool open = false;
   uint64_t first = ~0ull, end = 0;
+  Span lost;  // clock: bytes of its memory that this run would have written
 };
 
 using DdrRegions = std::vector<std::shared_ptr<DdrRegion>>;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/array/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 
 namespace onedispatch::sim {
 namespace {
@@ -40,7 +44,29 @@ bool for_parts(uint64_t first, uint64_t count, Edge edge, Inside inside) {
          ((end & 63) == 0 || edge(end >> 6, group_mask(0, end & 63)));
 }
 
+constexpr size_t kManyZeros = size_t{1} << 17;  // bytes; below, a mapping costs more than clearing
+
 }  // namespace
+
+void* map_zeros(size_t bytes) {
+  void* block;
+  if (bytes < kManyZeros) {
+    block = std::calloc(bytes, 1);
+  } else {
+    block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) block = nullptr;
+  }
+  if (block == nullptr && bytes != 0) throw std::bad_alloc();
+  return block;
+}
+
+void unmap_zeros(void* block, size_t bytes) {
+  if (bytes < kManyZeros) {
+    std::free(block);
+  } else {
+    munmap(block, bytes);
+  }
+}
 
 void ValidMap::add(uint64_t group, uint64_t mask) {
   if (holds(bits_[group], mask)) return;
@@ -49,6 +75,7 @@ void ValidMap::add(uint64_t group, uint64_t mask) {
 }
 
 void ValidMap::mark(uint64_t first, uint64_t count) {
+  if (!any()) __atomic_store_n(&any_, true, __ATOMIC_RELAXED);
   const auto edge = [this](uint64_t group, uint64_t mask) { return add(group, mask), true; };
   const auto inside = [&](uint64_t group, uint64_t mask) {
     for (uint64_t missing = mask & ~load(full_[group]); missing != 0; missing &= missing - 1)
@@ -56,6 +83,14 @@ void ValidMap::mark(uint64_t first, uint64_t count) {
     return true;
   };
   for_parts(first, count, edge, inside);
+}
+
+void ValidMap::forget(uint64_t first, uint64_t count) {
+  for_groups(first, count, [this](uint64_t group, uint64_t mask) {
+    bits_[group] &= ~mask;
+    full_[group >> 6] &= ~(uint64_t{1} << (group & 63));
+    return true;
+  });
 }
 
 bool ValidMap::all_written(uint64_t first, uint64_t count) const {

@@ -1,10 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that knows which of its words were ever written.
 #pragma once
+#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 namespace onedispatch::sim {
+
+void* map_zeros(size_t bytes);  // throws std::bad_alloc
+void unmap_zeros(void* block, size_t bytes);
+
+// Numbers that are zero at first. Many of them take memory once they are touched: the kernel's zero pages. (`calloc`
+// may hand out memory that was used before, and clears all of it.)
+template <typename T>
+class Zeros {
+ public:
+  explicit Zeros(size_t size = 0) : data_(static_cast<T*>(map_zeros(size * sizeof(T))), Unmap{size * sizeof(T)}), size_(size) {}
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  T& operator[](size_t index) { return data_[index]; }
+  const T& operator[](size_t index) const { return data_[index]; }
+  void clear() { std::fill_n(data(), size_, T{}); }
+
+ private:
+  struct Unmap {
+    size_t bytes;
+    void operator()(T* block) const { unmap_zeros(block, bytes); }
+  };
+  std::unique_ptr<T[], Unmap> data_;
+  size_t size_;
+};
+
+// From the first of some bytes to the end of the last.
+struct Span {
+  uint64_t first = ~0ull, end = 0;
+
+  void add(uint64_t from, uint64_t bytes) {
+    first = std::min(first, from);
+    end = std::max(end, from + bytes);
+  }
+  bool touches(uint64_t from, uint64_t bytes) const { return from < end && first < from + bytes; }
+};
 
 // One bit per 32-bit word, in groups of 64, and one per group that is complete. Ranges are word indices
 // [first, first + count).
@@ -13,25 +51,30 @@ class ValidMap {
   explicit ValidMap(uint64_t words = 0) : bits_((words + 63) / 64), full_((bits_.size() + 63) / 64), words_(words) {}
 
   void mark(uint64_t first, uint64_t count);
+  void forget(uint64_t first, uint64_t count);
   void forget() {
-    bits_.assign(bits_.size(), 0);
-    full_.assign(full_.size(), 0);
+    bits_.clear();
+    full_.clear();
+    any_ = false;
   }
   // Returns the first unwritten word of the range, or first + count if all are written.
   uint64_t first_unwritten(uint64_t first, uint64_t count) const;
   bool all_written(uint64_t first, uint64_t count) const;
   uint64_t words() const { return words_; }
+  // Whether any word was ever written.
+  bool any() const { return __atomic_load_n(&any_, __ATOMIC_RELAXED); }
 
  private:
   void add(uint64_t group, uint64_t mask);
 
-  std::vector<uint64_t> bits_, full_;
+  Zeros<uint64_t> bits_, full_;
   uint64_t words_;
+  bool any_ = false;
 };
 
 // Bytes plus their map. The bytes start as zero but count as unwritten.
 struct Memory {
-  std::vector<uint8_t> bytes;
+  Zeros<uint8_t> bytes;
   ValidMap valid;
 
   explicit Memory(uint64_t size = 0) : bytes(size), valid(size / 4) {}

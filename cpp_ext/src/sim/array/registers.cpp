@@ -118,6 +118,7 @@ void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint3
   join_overlapping(tile.index, offset, bytes, true);
   if (observer != nullptr) observer->writes(tile.memory, offset, data, bytes);
   std::memcpy(tile.memory.data() + offset, data, bytes);
+  tile.known.add(tile.memory.first_byte + offset, bytes);
   tile.memory.mark(offset / 4, bytes / 4);
   changed(tile.index);
 }
@@ -126,6 +127,7 @@ void Array::zero_memory(Tile& tile) {
   const uint64_t bytes = tile.memory.bytes;
   join_overlapping(tile.index, 0, bytes, true);
   if (observer != nullptr) observer->writes(tile.memory, 0, nullptr, bytes);
+  tile.known.add(tile.memory.first_byte, bytes);
   std::fill_n(tile.memory.data(), bytes, uint8_t{0});
   tile.memory.mark(0, bytes / 4);
   changed(tile.index);
@@ -305,6 +307,7 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kMemory:
       join_overlapping(tile.index, access.offset, 4, false);
       if (observer != nullptr) observer->depends("data memory that the controller reads");
+      if (options_.clock) check_known(tile, "a read", access.offset);
       return load32(tile.memory.data() + access.offset);
     case Treatment::kProgram: return tile.program[info.block.byte(access.offset) / 4];
     case Treatment::kBd: return tile.bds[index][info.block.byte(access.offset) / 4];

@@ -151,7 +151,7 @@ void Simulator::loop() {
       if (wait_ != Wait::kNone) retry();
       if (options_.replay && wait_ != Wait::kNone) refuse_infeasible_wait();
     }
-    check_effort();
+    if (options_.replay || array_.effort - effort_mark_ > options_.event_limit) check_effort();
   }
 }
 

@@ -24,10 +24,10 @@ struct Event {
 class EventQueue {
  public:
   bool empty() const { return listed_ == 0 && far_.empty(); }
-  uint64_t next_time() const { return takes_far() ? far_.front().time : first_listed(); }
+  uint64_t next_time() const { return takes_far() ? far_.front().time : soonest_; }
   uint64_t scheduled() const { return sequence_; }
   // The event that comes next, unless it lies far ahead: to fetch what it needs meanwhile.
-  const Event* upcoming() const { return takes_far() ? nullptr : &nodes_[lists_[first_listed() % kSpan].first].event; }
+  const Event* upcoming() const { return takes_far() ? nullptr : &nodes_[lists_[soonest_ % kSpan].first].event; }
 
   void push(uint64_t time, EventKind kind, uint32_t subject, uint32_t generation) {
     const Event event{time, sequence_++, subject, generation, kind};
@@ -39,7 +39,7 @@ class EventQueue {
   }
 
   Event pop() {
-    const Event first = takes_far() ? pop_far() : take(first_listed());
+    const Event first = takes_far() ? pop_far() : take();
     base_ = std::max(base_, first.time);
     // Before anything else is scheduled for their cycles: the order in a list is that of scheduling.
     while (!far_.empty() && far_.front().time - base_ < kSpan) append(pop_far());
@@ -52,11 +52,12 @@ class EventQueue {
     free_ = kEnd;
     listed_ = 0;
     used_ = {};
-    used_groups_ = 0;
+    used_groups_ = {};
   }
 
  private:
-  static constexpr uint64_t kGroup = 64, kSpan = kGroup * kGroup;  // cycles
+  // More cycles than nearly all kernel calls take: what lies further ahead costs more.
+  static constexpr uint64_t kGroup = 64, kGroups = 256, kSpan = kGroup * kGroups;
   static constexpr uint32_t kEnd = ~0u;
 
   struct Node {
@@ -74,14 +75,21 @@ class EventQueue {
 
   bool takes_far() const { return listed_ == 0 || (!far_.empty() && far_.front().time < base_); }
 
-  // The cycle of the first event in a list, where there is one: from base_ on, and around.
-  uint64_t first_listed() const {
-    const uint64_t at = base_ % kSpan, group = at / kGroup;
+  // The cycle of the first event in a list, of which none lies before `from`: from there on, and around.
+  uint64_t first_listed(uint64_t from) const {
+    const uint64_t at = from % kSpan, group = at / kGroup;
     const uint64_t here = used_[group] >> (at % kGroup);
-    if (here != 0) return base_ + lowest(here);
-    const uint64_t later = group + 1 == kGroup ? 0 : used_groups_ >> (group + 1) << (group + 1);
-    const uint64_t found = lowest(later != 0 ? later : used_groups_);  // perhaps the same group, a turn later
-    return base_ + (found * kGroup + lowest(used_[found]) - at) % kSpan;
+    if (here != 0) return from + lowest(here);
+    const uint64_t found = used_group_behind(group);
+    return from + (found * kGroup + lowest(used_[found]) - at) % kSpan;
+  }
+
+  // The next group, and around, with an event; perhaps the same one, a turn later.
+  uint64_t used_group_behind(uint64_t group) const {
+    uint64_t word = group / kGroup;
+    uint64_t bits = used_groups_[word] & (~uint64_t{1} << (group % kGroup));
+    while (bits == 0) bits = used_groups_[word = (word + 1) % used_groups_.size()];
+    return word * kGroup + lowest(bits);
   }
 
   void append(const Event& event) {
@@ -100,15 +108,15 @@ class EventQueue {
       nodes_[list.last].next = node;
     } else {
       group |= bit;
-      used_groups_ |= uint64_t{1} << (slot / kGroup);
+      used_groups_[slot / kGroup / kGroup] |= uint64_t{1} << (slot / kGroup % kGroup);
       list.first = node;
     }
     list.last = node;
-    ++listed_;
+    soonest_ = listed_++ == 0 ? event.time : std::min(soonest_, event.time);
   }
 
-  Event take(uint64_t time) {
-    const uint64_t slot = time % kSpan;
+  Event take() {
+    const uint64_t slot = soonest_ % kSpan;
     List& list = lists_[slot];
     const uint32_t node = list.first;
     const Event event = nodes_[node].event;
@@ -119,7 +127,8 @@ class EventQueue {
     if (list.first != kEnd) return event;
     uint64_t& group = used_[slot / kGroup];
     group &= ~(uint64_t{1} << (slot % kGroup));
-    if (group == 0) used_groups_ &= ~(uint64_t{1} << (slot / kGroup));
+    if (group == 0) used_groups_[slot / kGroup / kGroup] &= ~(uint64_t{1} << (slot / kGroup % kGroup));
+    if (listed_ != 0) soonest_ = first_listed(event.time);
     return event;
   }
 
@@ -159,11 +168,12 @@ class EventQueue {
 
   uint64_t base_ = 0;  // the time of the event that was taken last
   std::array<List, kSpan> lists_{};          // of cycle t at t % kSpan, where its bit below is set
-  std::array<uint64_t, kGroup> used_{};      // a bit for each list
-  uint64_t used_groups_ = 0;                 // a bit for each word of them
+  std::array<uint64_t, kGroups> used_{};      // a bit for each list
+  std::array<uint64_t, kGroups / kGroup> used_groups_{};  // a bit for each word of them
   std::vector<Node> nodes_;
   uint32_t free_ = kEnd;
   size_t listed_ = 0;
+  uint64_t soonest_ = 0;  // cycle of the first of them, where there are any
   std::vector<Event> far_;
   uint64_t sequence_ = 0;
 };

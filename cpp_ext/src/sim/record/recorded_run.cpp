@@ -64,6 +64,7 @@ class Observed {
 
 // Why this context's runs stay on the engine; empty where they need not.
 std::string Simulator::why_never_recorded() const {
+  if (options_.clock) return kTimed;
   if (options_.record == Record::kOff) return "recording is off";
   if (options_.trace) return "kernel calls are traced";
   if (options_.event_limit != Options{}.event_limit) return "an event limit was set";

@@ -6,8 +6,9 @@
 namespace onedispatch::sim {
 namespace {
 
+// Inlined, so that fields, which are constants, settle when this is compiled.
 template <typename Number = uint32_t>
-Number get(const Field& field, const BdWords& words) {
+[[gnu::always_inline]] inline Number get(const Field& field, const BdWords& words) {
   return static_cast<Number>(field.get(words[field.word]));
 }
 
@@ -73,7 +74,7 @@ Bd decode_core(const BdWords& w) {
 
 #undef ONEDISPATCH_COMMON_FIELDS
 
-void advance(const Field& current, const Field& wrap, BdWords& words) {
+[[gnu::always_inline]] inline void advance(const Field& current, const Field& wrap, BdWords& words) {
   uint32_t& word = words[current.word];
   const int64_t next = current.get(word) + 1;
   word = current.set(word, next >= wrap.get(words[wrap.word]) ? 0 : next);

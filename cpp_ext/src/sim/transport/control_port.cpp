@@ -65,6 +65,7 @@ void Array::fail_packet(const Channel& s, const std::string& given, const std::s
 // A packet may begin, or go on, on a stream whose route says that ids or control ports matter. True:
 // it leads to DMAs, and its data moves as that of any stream.
 bool Array::start_packet(Channel& s) {
+  catch_up(s);
   if (!s.packet_open) {
     if (!s.header_due && !header_from_data(s)) return true;
     if (!open_packet(s)) return false;
@@ -91,6 +92,7 @@ Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
   if (s.packet_words.size() != 1 || first < kHeaders || s.route->shared) return {first, 0};
   const uint64_t most = std::min({s.words_left, s.cursor.left_of_run(), timing_.ddr_segment_words});
   const uint8_t* const at = s.cursor.readable(most);
+  if (at == nullptr && options_.clock && s.cursor.contiguous(most) != nullptr) fail_unknown(s, s.cursor.next_word());
   if (at == nullptr || !writes_at_leisure(*s.route, load32(at))) return {first, 0};
   Run run{first, 0};
   while (run.words + kHeaders <= most && load32(at + 4 * run.words) == s.packet_words[0]) {
@@ -106,8 +108,7 @@ Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
 bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
   if (!odd_parity(control) || field::operation.get(control) != operation::WRITE) return false;
   const auto first = static_cast<uint32_t>(field::offset.get(control)), last = first + 4 * beats_of(control) - 4;
-  return std::all_of(route.controls.begin(), route.controls.end(), [&](uint32_t id) {
-    const Tile& tile = tiles_[id];
+  const auto waits = [&](const Tile& tile) {
     const Block &bds = bds_of(tile.kind), &program = reg::core::PROGRAM_MEMORY;
     if (bds.contains(first)) {
       for (uint32_t at = first + 4; at <= last; at += 4)
@@ -115,7 +116,14 @@ bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
       return bds.index(last) < tile.bds.size();
     }
     return program.contains(first) && program.contains(last) && program.byte(last) / 4 < tile.program.size();
-  });
+  };
+  const Tile* seen = nullptr;  // all tiles of a kind have the same
+  for (const uint32_t id : route.controls) {
+    if (seen != nullptr && seen->kind == tiles_[id].kind) continue;
+    seen = &tiles_[id];
+    if (!waits(*seen)) return false;
+  }
+  return true;
 }
 
 // Words of the packet; a control header that the BD has next is looked at before it is taken, so that what it counts
@@ -129,11 +137,9 @@ size_t Array::length_ahead(Channel& s) {
 
 // Reads the id from the data and follows it. False: to DMAs; then the header is consumed.
 bool Array::header_from_data(Channel& s) {
-  settle_jobs(s);
   uint8_t bytes[4];
   Cursor ahead = s.cursor;
-  const uint64_t unwritten = ahead.gather(bytes, 1);
-  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+  read_deciding(s, ahead, bytes, 1);
   const uint32_t header = load32(bytes);
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
@@ -156,13 +162,19 @@ bool Array::header_from_data(Channel& s) {
   return false;
 }
 
-void Array::take_packet_words(Channel& s, uint64_t words) {
+// Words of the source, or from where it goes on: what they say decides what happens.
+void Array::read_deciding(const Channel& s, Cursor& from, uint8_t* to, uint64_t words) {
   settle_jobs(s);
+  const uint64_t first = from.next_word(), unwritten = from.gather(to, words);
+  if (options_.clock && (unwritten != Cursor::kAllWritten || is_lost(s))) fail_unknown(s, unwritten != Cursor::kAllWritten ? unwritten : first);
+  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+}
+
+void Array::take_packet_words(Channel& s, uint64_t words) {
   if (observer != nullptr) observer->decides(s, words);
   const size_t before = s.packet_words.size();
   s.packet_words.resize(before + words);
-  const uint64_t unwritten = s.cursor.gather(reinterpret_cast<uint8_t*>(s.packet_words.data() + before), words);
-  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+  read_deciding(s, s.cursor, reinterpret_cast<uint8_t*>(s.packet_words.data() + before), words);
   s.words_left -= words;
   s.bytes += words * 4;
   if (s.region) s.region->bytes_read += words * 4;

@@ -90,30 +90,34 @@ void Array::load_bd(Channel& c, const KnownBd& known) {
   c.first_byte += 4 * further;
 }
 
+// Apart from the functions that ask for them, so that these save no registers for what they do once at most.
+void Array::refuse_number(const Channel& c) const {
+  const auto bds = static_cast<uint32_t>(tiles_[c.tile].bds.size()), half = bds / 2;
+  const std::string given = "BD " + std::to_string(c.bd_id);
+  if (c.bd_id >= bds) fail(c, "bd", {channel_name(c), given, "BD " + span(0, bds - 1), "Name a BD that the tile has."});
+  fail(c, "bd",
+       {channel_name(c), given,
+        (c.number & 1) ? "BD " + span(half, bds - 1) + " on odd channels" : "BD " + span(0, half - 1) + " on even channels",
+        "Move the BD into the channel's half."});
+}
+
+void Array::refuse_bd(const Channel& c) const {
+  const std::string where = channel_name(c) + " BD " + std::to_string(c.bd_id);
+  if (!c.bd.valid)
+    fail(c, "bd", {where, "its valid bit is 0", "a BD that was written and is valid", "Write the BD before it is queued or chained."});
+  fail(c, "unsupported", {where, "compression", "uncompressed BDs", "Clear the bit."});
+}
+
 void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   Tile& tile = tiles_[c.tile];
   c.bd_id = bd_id;
-  if (bd_id >= tile.bds.size())
-    fail(c, "bd",
-         {channel_name(c), "BD " + std::to_string(bd_id), "BD " + span(0, tile.bds.size() - 1),
-          "Name a BD that the tile has."});
-  const auto bds = static_cast<uint32_t>(tile.bds.size()), half = bds / 2;
-  if (tile.kind == TileKind::kMem && (bd_id >= half) != ((c.number & 1) != 0))
-    fail(c, "bd",
-         {channel_name(c), "BD " + std::to_string(bd_id),
-          (c.number & 1) ? "BD " + span(half, bds - 1) + " on odd channels" : "BD " + span(0, half - 1) + " on even channels",
-          "Move the BD into the channel's half."});
+  const bool wrong_half = tile.kind == TileKind::kMem && (bd_id >= tile.bds.size() / 2) != ((c.number & 1) != 0);
+  if (bd_id >= tile.bds.size() || wrong_half) refuse_number(c);
   KnownBd& known = know_bd(tile, bd_id);
   load_bd(c, known);
+  c.lag = 0;
   if (options_.replay && !c.bd.valid) assume_bd(c);
-  if (!c.bd.valid)
-    fail(c, "bd",
-         {channel_name(c) + " BD " + std::to_string(bd_id), "its valid bit is 0",
-          "a BD that was written and is valid", "Write the BD before it is queued or chained."});
-  if (c.bd.compression)
-    fail(c, "unsupported",
-         {channel_name(c) + " BD " + std::to_string(bd_id), "compression", "uncompressed BDs",
-          "Clear the bit."});
+  if (!c.bd.valid || c.bd.compression) refuse_bd(c);
   c.ready_time = now + delay;
   if (c.bd.acquire) {
     const auto [lock, lock_tile] = lock_side(c, c.bd.acquire_lock, &known.acquire);
@@ -271,6 +275,8 @@ void Array::bind_ddr(Channel& c) {
       c.region = region;
       c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;
+      c.first_byte = address - region->origin;
+      if (options_.clock && !c.mm2s) lose_ddr(c);
       return;
     }
   }
@@ -301,8 +307,13 @@ void Array::finish_bd(Channel& c) {
   if (c.reply) return finish_answer(c);
   Tile& tile = tiles_[c.tile];
   KnownBd* const known = known_to(c);
-  step_iteration(tile.kind, tile.bds[c.bd_id]);
-  if (KnownBd& present = tile.known_bds[c.bd_id]; present.stamp != 0) step_iteration(tile.kind, present.bd);
+  KnownBd& present = tile.known_bds[c.bd_id];
+  if (present.stamp == 0) {
+    step_iteration(tile.kind, tile.bds[c.bd_id]);
+  } else if (counts_iterations(present.bd)) {
+    step_iteration(tile.kind, tile.bds[c.bd_id]);
+    step_iteration(tile.kind, present.bd);
+  }
   c.region.reset();
   forget_memory(c);
   if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
@@ -425,6 +436,22 @@ void Array::take_lock(Lock& lock, uint32_t tile, int32_t value) {
   if (!lock.waiters.empty()) wake(lock, tile);
 }
 
+void Array::refuse_release(const Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) const {
+  std::string name = "the controller";
+  if (who.channel != nullptr)
+    name = channel_name(*who.channel) + " BD " + std::to_string(who.channel->bd_id);
+  if (who.core != nullptr) name = "the program of " + tile_name(who.core->tile);
+  SimulationError error(
+      "lock",
+      {name + " releases lock " + std::to_string(id) + " of " + tile_name(tile),
+       std::to_string(lock.value) + " " + (value < 0 ? "- " : "+ ") +
+           std::to_string(value < 0 ? -value : value),
+       "a result of 0 to 63", "Balance releases with acquires, or set the lock's value first."},
+      static_cast<int>(tiles_[tile].column), static_cast<int>(tiles_[tile].row));
+  error.op = who.channel != nullptr ? who.channel->task.op : current_op;
+  throw error;
+}
+
 void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) {
   // A lock that is never acquired here is emptied by a partner outside the transaction.
   if (options_.replay && !lock.taken && lock.value + value > static_cast<int32_t>(reg::LOCK_MAX)) {
@@ -432,21 +459,7 @@ void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, c
     ++lock.assumed;
   }
   const int32_t sum = lock.value + value;
-  if (sum < 0 || sum > static_cast<int32_t>(reg::LOCK_MAX)) {
-    std::string name = "the controller";
-    if (who.channel != nullptr)
-      name = channel_name(*who.channel) + " BD " + std::to_string(who.channel->bd_id);
-    if (who.core != nullptr) name = "the program of " + tile_name(who.core->tile);
-    SimulationError error(
-        "lock",
-        {name + " releases lock " + std::to_string(id) + " of " + tile_name(tile),
-         std::to_string(lock.value) + " " + (value < 0 ? "- " : "+ ") +
-             std::to_string(value < 0 ? -value : value),
-         "a result of 0 to 63", "Balance releases with acquires, or set the lock's value first."},
-        static_cast<int>(tiles_[tile].column), static_cast<int>(tiles_[tile].row));
-    error.op = who.channel != nullptr ? who.channel->task.op : current_op;
-    throw error;
-  }
+  if (sum < 0 || sum > static_cast<int32_t>(reg::LOCK_MAX)) refuse_release(lock, tile, id, value, who);
   lock.value = sum;
   lock.released = true;
   changed(tile);

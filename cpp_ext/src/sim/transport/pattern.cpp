@@ -132,9 +132,18 @@ uint64_t Cursor::bursts(uint64_t words, uint64_t first, unsigned shift) {
     if (begin == burst_end_ && (begin & inside) != 0) --count;
     burst_end_ = end;
     const uint64_t runs = whole_runs(words);
-    if (runs > 1 && (4 * outer_[0].step & inside) == 0 && outer_[0].step != run_) {  // they all lie alike
-      count += (runs - 1) * touched;
-      burst_end_ += 4 * (runs - 1) * outer_[0].step;
+    if (runs > 1 && outer_[0].step != run_) {
+      const uint64_t pitch = 4 * outer_[0].step;
+      if ((pitch & inside) == 0) {  // they all lie alike
+        count += (runs - 1) * touched;
+      } else {
+        uint64_t at = begin;
+        for (uint64_t i = 1; i < runs; ++i) {
+          at += pitch;
+          count += ((at + 4 * run_ - 1) >> shift) - (at >> shift) + 1;
+        }
+      }
+      burst_end_ += (runs - 1) * pitch;
       words -= runs * run_;
       skip_runs(runs);
       continue;
@@ -248,6 +257,25 @@ uint64_t Cursor::skip_read(uint64_t words) {
   position_ += words;
   if (position_ == run_) next_run();
   return found == at + words ? kAllWritten : found;
+}
+
+void Cursor::skip(uint64_t words) {
+  if (padded_) {
+    padded_position_ += words;
+    return;
+  }
+  while (words > 0) {
+    const uint64_t runs = whole_runs(words);
+    if (runs != 0) {
+      words -= runs * run_;
+      skip_runs(runs);
+      continue;
+    }
+    const uint64_t here = std::min(words, run_ - position_);
+    words -= here;
+    position_ += here;
+    if (position_ == run_) next_run();
+  }
 }
 
 void Cursor::skip_written(uint64_t words) {

@@ -73,6 +73,7 @@ class Cursor : private CursorState {
   void scatter(const uint8_t* in, uint64_t words);
   // The next `words` words when they lie in one run, else null; does not advance.
   uint8_t* contiguous(uint64_t words) const;
+  uint64_t next_word() const { return address(); }
   uint64_t left_of_run() const { return padded_ ? 0 : run_ - position_; }  // words
   // As contiguous, where all of them were written.
   const uint8_t* readable(uint64_t words) const {
@@ -82,6 +83,8 @@ class Cursor : private CursorState {
   // Advances over words that the caller copied itself (within a run); checks or marks validity.
   uint64_t skip_read(uint64_t words);
   void skip_written(uint64_t words);
+  // Advances over any number of words, of which memory is not looked at.
+  void skip(uint64_t words);
 
   // Bursts of 2^`shift` bytes that the next `words` words touch, word 0 of the memory lying at byte
   // address `first`. A run that goes on where the one before it ended shares its last burst. Advances.

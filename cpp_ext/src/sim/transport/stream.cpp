@@ -114,6 +114,8 @@ void Array::finish_segment(Channel& s) {
   } else {
     if (options_.replay) {
       copy_replayed(s, *route, words);
+    } else if (options_.clock) {
+      pass_segment(s, *route, words);
     } else {
       copy_segment(s, *route, words);
     }
@@ -154,7 +156,11 @@ void Array::deliver_header(Channel& s, const Route& route) {
     Channel& c = channels_[d.channel];
     settle_jobs(c);
     if (observer != nullptr) observer->writes(c, s.header_word);
-    if (!c.region || !c.region->open) c.cursor.scatter(bytes, 1);
+    if (options_.clock) {
+      if (!c.region) learn(c, bytes, 1);
+    } else if (!c.region || !c.region->open) {
+      c.cursor.scatter(bytes, 1);
+    }
     if (c.region) c.region->bytes_written += 4;
   }
   s.header_due = false;
@@ -206,16 +212,21 @@ void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
     from = to;
   }
   if (unwritten != Cursor::kAllWritten) fail_unwritten(s, unwritten);
-  if (s.region) s.region->bytes_read += bytes;
+  count_ddr(s, route, words);
   for (size_t i = 0; i < route.destinations.size(); ++i) {
     Channel& c = channels_[route.destinations[i].channel];
-    if (c.region) c.region->bytes_written += bytes;
     changed_memory(c);
     if (i >= first) c.cursor.scatter(from, words);
   }
 }
 
-void Array::fail_unwritten(const Channel& s, uint64_t word) const {
+void Array::count_ddr(Channel& s, const Route& route, uint64_t words) {
+  if (s.region) s.region->bytes_read += 4 * words;
+  for (const Destination& d : route.destinations)
+    if (const auto& region = channels_[d.channel].region) region->bytes_written += 4 * words;
+}
+
+std::string Array::place_of(const Channel& s, uint64_t word) const {
   std::string place;
   if (s.memory_tile != kNone) {
     const uint64_t behind = word * 4 - tiles_[s.memory_tile].memory.first_byte;
@@ -229,10 +240,14 @@ void Array::fail_unwritten(const Channel& s, uint64_t word) const {
     place = "byte " + std::to_string(s.region->origin + word * 4 - s.region->address) +
             " of kernel argument " + std::to_string(argument);
   }
+  return place;
+}
+
+void Array::fail_unwritten(const Channel& s, uint64_t word) const {
   fail(s, "memory",
        {channel_name(s) + " BD " + std::to_string(s.bd_id) + " (written by op " +
             std::to_string(tiles_[s.tile].bd_writers[s.bd_id].index) + ") reads",
-        place + ", which was never written", "memory that the host, a DMA or a core wrote before",
+        place_of(s, word) + ", which was never written", "memory that the host, a DMA or a core wrote before",
         "Check the BD's address and length, the locks that order it, and that the host synced the buffer."});
 }
 
