@@ -42,18 +42,22 @@ class Conv final : public Kernel {
   }
   // First weight of the call; its chunk may be shifted back into the tensor.
   int64_t weights(const Call& call) const { return local(w_.axes[1], w_channels_, call.k_first, call.k_count, "conv: w along k"); }
-  const float* channels_of(const Call& call) const {
-    const int64_t count = call.k_count;
-    return words_in<float>(window_.x, call, channel(call), window_.channels_reach(count), kScratchWords);
-  }
+  // Where channels of x and panels of weights lie, as words: in the chunks, or widened in scratch.
+  struct Sources {
+    const float* x;
+    ptrdiff_t x_channel;
+    const float* w;
+    ptrdiff_t w_outputs, w_channels;  // from panel to panel
+  };
+  void find_channels(const Call& call, Sources& from) const;
+  void find_weights(const Call& call, Sources& from) const;
   bool fills_lanes(const Call& call) const;
-  void accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) const;
+  void accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const;
   struct Columns;
-  void accumulate_planes(const Call& call, GemmF32& g, const float* x) const;
-  void accumulate_gathered(const Call& call, GemmF32& g, const float* x) const;
+  void accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const;
+  void accumulate_gathered(const Call& call, GemmF32& g, const Sources& from, int64_t first) const;
 
-  void point_at_weights(const Call& call, GemmF32& g) const;
-  void multiply(GemmF32 g, int64_t row) const;
+  void multiply(GemmF32 g, const Sources& from, int64_t row) const;
   void place_channels(const Operand& out);
   void finish(const Call& call, const Result<float>& result) const;
 
@@ -86,7 +90,6 @@ Conv::Conv(const Setup& setup)
   const Axis& taps = w_.axes[2];
   // Channels and taps are one reduction: one stride serves both, whichever way the weights lie.
   const bool one_stride = setup.k_extent == 1 || window_.taps() == 1 || channels.stride == taps.stride * window_.taps();
-  if ((w_outputs_ || w_channels_) && !is_word(w_.dtype)) reject("conv: panels of weights; accepted: of words");
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
   if (held != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
@@ -103,12 +106,12 @@ void Conv::place_channels(const Operand& out) {
 
 // The product of the weights with rows of columns, from row `row` of all on: of each panel of outputs, whose rows may lie
 // in panels, too.
-void Conv::multiply(GemmF32 g, int64_t row) const {
+void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
   const int rows = g.k, width = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
   const int64_t depth = w_channels_ ? w_channels_.length * window_.taps() : row + rows;
   const GemmF32 all = g;
   g.m = width;
-  g.a_panel = w_channels_.stride;
+  g.a_panel = from.w_channels;
   g.b_panel = depth * g.b_k;
   for (int done = 0; done < rows; done += g.k * (g.more_panels + 1)) {
     const int64_t panel = (row + done) / depth, first = (row + done) % depth;
@@ -117,7 +120,7 @@ void Conv::multiply(GemmF32 g, int64_t row) const {
     g.more_panels = left == depth ? (rows - done) / left - 1 : 0;
     g.b = all.b + done * all.b_k;
     for (int m = 0; m < all.m; m += width) {
-      g.a = all.a + panel * w_channels_.stride + first * all.a_k + (m / width) * w_outputs_.stride;
+      g.a = all.a + panel * from.w_channels + first * all.a_k + (m / width) * from.w_outputs;
       g.c = all.c + m * all.c_m;
       simd().gemm_f32(g);
     }
@@ -129,12 +132,13 @@ void Conv::multiply(GemmF32 g, int64_t row) const {
 struct Conv::Columns {
   const Conv& conv;
   GemmF32& g;
+  const Sources& from;
   ptrdiff_t row;
   int block;
   int64_t done = 0;  // rows
   float* data;
 
-  Columns(const Conv& of, GemmF32& gemm) : conv(of), g(gemm), row((of.window_.pixels() + kOverrun - 1) / kOverrun * kOverrun) {
+  Columns(const Conv& of, GemmF32& gemm, const Sources& sources) : conv(of), g(gemm), from(sources), row((of.window_.pixels() + kOverrun - 1) / kOverrun * kOverrun) {
     block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
     const int64_t panel = conv.w_channels_.length * conv.window_.taps();
     if (panel != 0 && panel < block) block -= block % static_cast<int>(panel);
@@ -147,7 +151,7 @@ struct Conv::Columns {
   float* next() { return data + g.k * row; }
   void flush() {
     if (g.k == 0) return;
-    conv.multiply(g, done);
+    conv.multiply(g, from, done);
     done += g.k;
     g.k = 0;
     g.accumulate = true;
@@ -161,26 +165,26 @@ double used_lanes(int n) { return n / (16.0 * ((n + 15) / 16)); }
 // turned, and pixels would have to be copied, or leave more lanes idle.
 bool Conv::fills_lanes(const Call& call) const {
   const int outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : window_.tile_c;
-  if (!is_word(w_.dtype) || w_.axes[0].stride != 1 || outputs < kLeastOutputs || call.k_count * static_cast<uint32_t>(window_.taps()) < kLeastSummed) return false;
+  if (w_.axes[0].stride != 1 || outputs < kLeastOutputs || call.k_count * static_cast<uint32_t>(window_.taps()) < kLeastSummed) return false;
   int64_t first = 0;
   return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(outputs) > used_lanes(window_.pixels());
 }
 
 // As many channels at once as planes of them stay in L2; what needs none is read where it lies.
-void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) const {
+void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const {
   static constexpr int32_t kOneTap = 0;
   int64_t first = 0;
   const bool direct = window_.single_tap(call, first) && window_.sw * window_.x_w.stride == 1;
   ConvF32 c{};
   c.taps = window_.taps();
   c.w_tap = g.a_k;
-  c.w_panel = w_channels_.stride;
+  c.w_panel = from.w_channels;
   c.y_output = g.c_m;
   c.rows = window_.rows;
   c.columns = window_.columns;
   c.accumulate = g.accumulate;
   c.offsets = &kOneTap;
-  c.x_channel = window_.x_c.stride;
+  c.x_channel = from.x_channel;
   c.x_row = window_.sh * window_.x_h.stride;
   const int all = static_cast<int>(call.k_count), depth = w_channels_ ? static_cast<int>(w_channels_.length) : all;
   const int most = direct ? all : std::max(1, static_cast<int>(kPlanes / window_.plane_elements()));
@@ -189,9 +193,9 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) con
     c.channels = std::min(left, depth - within);
     c.more_panels = c.channels == depth ? left / depth - 1 : 0;
     count = c.channels * (c.more_panels + 1);
-    c.x = x + channel * window_.x_c.stride + first;
+    c.x = from.x + channel * from.x_channel + first;
     if (!direct) {
-      const Taps taps = window_.planes(call, x + channel * window_.x_c.stride, count);
+      const Taps taps = window_.planes(call, from.x + channel * from.x_channel, from.x_channel, count);
       c.x = taps.plane;
       c.x_channel = static_cast<ptrdiff_t>(window_.plane_elements());
       c.x_row = taps.plane_row;
@@ -203,7 +207,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) con
     }
     c.outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
     for (int m = 0; m < g.m; m += c.outputs) {
-      c.w = g.a + panel * w_channels_.stride + within * c.taps * g.a_k + (m / c.outputs) * w_outputs_.stride;
+      c.w = g.a + panel * from.w_channels + within * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
       c.y = g.c + m * g.c_m;
       simd().conv_f32(c);
     }
@@ -211,10 +215,10 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const float* x) con
 }
 
 // Blocks of whole channels where they fit, else blocks of a channel's taps.
-void Conv::accumulate_planes(const Call& call, GemmF32& g, const float* x) const {
+void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const {
   const int taps = window_.taps();
-  Columns columns(*this, g);
-  window_.for_channels(call, x, static_cast<int>(call.k_count), 0.0f, [&](int, Taps some) {
+  Columns columns(*this, g, from);
+  window_.for_channels(call, from.x, from.x_channel, static_cast<int>(call.k_count), 0.0f, [&](int, Taps some) {
     const int32_t* offsets = some.offsets;
     some.out_row = columns.row;
     if (g.k + taps > columns.block) columns.flush();
@@ -231,25 +235,54 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const float* x) const
 }
 
 // 1x1 windows with a stride: the outputs' elements are gathered, channel by channel.
-void Conv::accumulate_gathered(const Call& call, GemmF32& g, const float* x) const {
-  Columns columns(*this, g);
+void Conv::accumulate_gathered(const Call& call, GemmF32& g, const Sources& from, int64_t first) const {
+  Columns columns(*this, g, from);
   for (uint32_t c = 0; c < call.k_count; ++c) {
     if (g.k == columns.block) columns.flush();
-    simd().copy_rows(x + c * window_.x_c.stride, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride,
+    simd().copy_rows(from.x + first + c * from.x_channel, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride,
                      columns.next(), window_.columns, window_.rows, window_.columns);
     ++g.k;
   }
   columns.flush();
 }
 
-void Conv::point_at_weights(const Call& call, GemmF32& g) const {
-  const Axis& outputs = w_.axes[0];
-  const Axis& channels = w_.axes[1];
-  const Axis& taps = w_.axes[2];
-  const int64_t reach = (outputs.chunk - 1) * outputs.stride + (int64_t{call.k_count} - 1) * channels.stride + (taps.chunk - 1) * taps.stride + 1;
-  g.a = words_in<float>(w_, call, weights(call), reach, kScratchOtherWords);
-  g.a_m = w_.axes[0].stride;
-  g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
+// Narrow elements are widened: rows that the chunk has of each channel.
+void Conv::find_channels(const Call& call, Sources& from) const {
+  const int64_t plane = window_.channels_reach(1), count = call.k_count;
+  from.x_channel = window_.x_c.stride;
+  if (is_word(window_.x.dtype) || from.x_channel <= plane) {
+    from.x = words_in<float>(window_.x, call, channel(call), window_.channels_reach(count), kScratchWords);
+    return;
+  }
+  from.x_channel = plane;
+  auto* words = static_cast<float*>(scratch(kScratchWords, static_cast<size_t>(count * plane + kOverrun) * sizeof(float)));
+  const uint8_t* x = window_.x.in(call) + channel(call) * element_bytes(window_.x.dtype);
+  for (int64_t c = 0; c < count; ++c) {
+    simd().widen(window_.x.dtype, x + c * window_.x_c.stride * element_bytes(window_.x.dtype), words + c * plane, static_cast<size_t>(plane));
+  }
+  from.x = words;
+}
+
+// Narrow ones are widened, panel by panel.
+void Conv::find_weights(const Call& call, Sources& from) const {
+  const Axis &outputs = w_.axes[0], &channels = w_.axes[1], &taps = w_.axes[2];
+  const int64_t all = call.k_count, depth = w_channels_ ? std::min(w_channels_.length, all) : all;
+  const int64_t reach = (outputs.chunk - 1) * outputs.stride + (depth - 1) * channels.stride + (taps.chunk - 1) * taps.stride + 1;
+  from.w_outputs = w_outputs_.stride;
+  from.w_channels = w_channels_.stride;
+  if (is_word(w_.dtype) || !(w_outputs_ || w_channels_)) {
+    from.w = words_in<float>(w_, call, weights(call), reach, kScratchOtherWords);
+    return;
+  }
+  const int64_t rows = w_outputs_ ? window_.tile_c / w_outputs_.length : 1, panels = (all + depth - 1) / depth;
+  auto* words = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(rows * panels * reach + kOverrun) * sizeof(float)));
+  from.w = words;
+  for (int64_t i = 0; i < rows * panels; ++i, words += reach) {
+    const int64_t at = i / panels * w_outputs_.stride + i % panels * w_channels_.stride;
+    simd().widen(w_.dtype, w_.in(call) + at * element_bytes(w_.dtype), words, static_cast<size_t>(reach));
+  }
+  from.w_channels = reach;
+  from.w_outputs = panels * reach;
 }
 
 void Conv::run(const Call& call) const {
@@ -264,19 +297,23 @@ void Conv::run(const Call& call) const {
   if (call.k_count == 0) {
     simd().gemm_f32(g);
   } else {
-    point_at_weights(call, g);
-    const float* x = channels_of(call);
+    Sources from{};
+    find_channels(call, from);
+    find_weights(call, from);
+    g.a = from.w;
+    g.a_m = w_.axes[0].stride;
+    g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
     if (fills_lanes(call)) {
-      accumulate_in_lanes(call, g, x);
+      accumulate_in_lanes(call, g, from);
     } else if (int64_t first = 0; !window_.single_tap(call, first)) {
-      accumulate_planes(call, g, x);
+      accumulate_planes(call, g, from);
     } else if (window_.contiguous()) {
-      g.b = x + first;
-      g.b_k = window_.x_c.stride;
+      g.b = from.x + first;
+      g.b_k = from.x_channel;
       g.k = static_cast<int>(call.k_count);
-      multiply(g, 0);
+      multiply(g, from, 0);
     } else {
-      accumulate_gathered(call, g, x + first);
+      accumulate_gathered(call, g, from, first);
     }
   }
   if (call.k_last) finish(call, result);

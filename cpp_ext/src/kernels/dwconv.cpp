@@ -40,7 +40,7 @@ class DepthwiseConv final : public Kernel {
     const float* weights = words_in<float>(w_, call, 0, channels * window_.taps(), kScratchOtherWords);
     const float* bias = bias_.present ? words_in<float>(bias_, call, 0, (channels - 1) * stride + 1, kScratchRow) : nullptr;
     const Result<float> result(out_, call, all);
-    window_.for_channels(call, x, window_.tile_c, 0.0f, [&](int c, Taps taps) {
+    window_.for_channels(call, x, window_.x_c.stride, window_.tile_c, 0.0f, [&](int c, Taps taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
       simd().taps_mac(taps, weights + static_cast<ptrdiff_t>(c) * window_.taps(), bias == nullptr ? 0.0f : bias[c * stride]);

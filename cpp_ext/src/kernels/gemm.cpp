@@ -59,7 +59,9 @@ class Gemm final : public Kernel {
   template <class Word>
   void read_b(const Call& call, const ChunkOffsets& at, Product<Word>& g) const;
   template <class Word>
-  void multiply_panels(Product<Word>& g) const;
+  void widen_panels(const Call& call, Product<Word>& g) const;
+  template <class Word>
+  void multiply_panels(Product<Word>& g, int64_t next) const;
   void add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const;
   void run_wide(const Call& call, const ChunkOffsets& at) const;
   void add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) const;
@@ -118,9 +120,7 @@ Gemm::Gemm(const Setup& setup)
   check_finish(setup);
   if (!floats_ || !is_word(out_)) require_whole(setup, operand::out);
   if (n_ > 1 && setup.operands[operand::out].axes[1].stride != 1) reject("gemm: out; accepted: rows whose elements are neighbours");
-  if ((b_k_panels_ || b_n_panels_) && (b_n_.stride != 1 || !is_word(b_.dtype) || b_zero_.present)) {
-    reject("gemm: panels of b; accepted: of words, whose columns are neighbours");
-  }
+  if ((b_k_panels_ || b_n_panels_) && (!floats_ || b_n_.stride != 1)) reject("gemm: panels of b; accepted: of floats, whose columns are neighbours");
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   const bool in_core = a_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
   if (in_core && std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
@@ -260,20 +260,37 @@ void Gemm::add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool 
     if constexpr (std::is_same_v<Word, int32_t>) {
       if (a_zero_.present) less_zeros(call, at, g.k, const_cast<int32_t*>(g.a));  // narrow, so g.a is scratch
     }
+    if ((b_k_panels_ || b_n_panels_) && !is_word(b_.dtype)) return widen_panels(call, g);
     read_b(call, at, g);
+    g.b_panel = b_k_panels_.stride;
   }
-  multiply_panels(g);
+  multiply_panels(g, b_n_panels_.stride);
+}
+
+// Panels of narrow elements, widened into scratch.
+template <class Word>
+void Gemm::widen_panels(const Call& call, Product<Word>& g) const {
+  const int64_t depth = b_k_panels_ ? std::min<int64_t>(b_k_panels_.length, g.k) : g.k, width = b_n_panels_ ? b_n_panels_.length : g.n;
+  const int64_t rows = (g.n + width - 1) / width, panels = (g.k + depth - 1) / depth, elements = reach(b_k_, depth, b_n_, width);
+  auto* words = static_cast<Word*>(scratch(kScratchOtherWords, static_cast<size_t>(rows * panels * elements) * sizeof(Word)));
+  g.b = words;
+  for (int64_t i = 0; i < rows * panels; ++i, words += elements) {
+    const int64_t at = i / panels * b_n_panels_.stride + i % panels * b_k_panels_.stride;
+    simd().widen(b_.dtype, b_.in(call) + at * element_bytes(b_.dtype), words, static_cast<size_t>(elements));
+  }
+  g.b_k = b_k_.stride;
+  g.b_panel = elements;
+  multiply_panels(g, panels * elements);
 }
 
 // Of each panel of columns, whose members along k may lie in panels, too.
 template <class Word>
-void Gemm::multiply_panels(Product<Word>& g) const {
+void Gemm::multiply_panels(Product<Word>& g, int64_t next) const {
   const int columns = g.n, members = g.k, width = b_n_panels_ ? static_cast<int>(b_n_panels_.length) : columns;
   const int depth = b_k_panels_ ? std::min(static_cast<int>(b_k_panels_.length), members) : members;
   if (depth != 0) g.more_panels = members / depth - 1;
   g.a_panel = depth * g.a_k;
-  g.b_panel = b_k_panels_.stride;
-  for (int n = 0; n < columns; n += width, g.b += b_n_panels_.stride, g.c += width) {
+  for (int n = 0; n < columns; n += width, g.b += next, g.c += width) {
     g.n = std::min(width, columns - n);
     g.k = depth;
     multiply(g);

@@ -55,7 +55,7 @@ class Pool final : public Kernel {
     const Result<Word> result(out_, call, all);
     const float* counts = mode_ == mode::max_ || mode_ == mode::sum_ ? nullptr : cell_counts(call);
     const Word padding = mode_ == mode::max_ ? least<Word>() : Word{0};
-    window_.for_channels(call, x, window_.tile_c, padding, [&](int c, TapsOf<Word> taps) {
+    window_.for_channels(call, x, window_.x_c.stride, window_.tile_c, padding, [&](int c, TapsOf<Word> taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
       if (mode_ == mode::max_) {

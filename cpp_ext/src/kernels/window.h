@@ -59,11 +59,12 @@ class Window {
     return (channels - 1) * x_c.stride + (x_h.chunk - 1) * x_h.stride + (x_w.chunk - 1) * x_w.stride + 1;
   }
 
-  // Calls use(channel index, taps over its plane) for `channels` channels of elements that start at `first`.
+  // Calls use(channel index, taps over its plane) for `channels` channels of elements that start at `first`, each `stride`
+  // behind the one before.
   // Two planes in scratch take turns: the next one is filled before the last is used, so that its
   // stores have left the core's store buffer by then.
   template <class Element, class Use>
-  void for_channels(const Call& call, const Element* first, int channels, Element padding, Use use) const {
+  void for_channels(const Call& call, const Element* first, ptrdiff_t stride, int channels, Element padding, Use use) const {
     using Moved = typename MovedAs<sizeof(Element)>::Type;  // copies move elements of any type
     Moved bits;
     std::memcpy(&bits, &padding, sizeof bits);
@@ -72,18 +73,18 @@ class Window {
     Moved* const planes[2] = {plane<Moved>(0), plane<Moved>(1)};
     const TapsOf<Element> taps[2] = {plane_taps<Element>(0), plane_taps<Element>(1)};
     for (int c = 0; c <= channels; ++c) {
-      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(first + c * x_c.stride), planes[c % 2]);
+      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(first + c * stride), planes[c % 2]);
       if (c > 0) use(c - 1, taps[(c - 1) % 2]);
     }
   }
 
   // Planes of `channels` channels that start at `first`, one behind the other in scratch, with zeros around.
-  Taps planes(const Call& call, const float* first, int channels) const {
+  Taps planes(const Call& call, const float* first, ptrdiff_t stride, int channels) const {
     const size_t elements = plane_elements();
     auto* made = static_cast<float*>(scratch(kScratchPlane, (elements * static_cast<size_t>(channels) + kOverrun) * sizeof(float)));
     if (has_border(call)) std::fill_n(made, elements * static_cast<size_t>(channels), 0.0f);
     const Plan plan = plan_copies(call);
-    for (int c = 0; c < channels; ++c) fill_channel(plan, first + c * x_c.stride, made + static_cast<size_t>(c) * elements);
+    for (int c = 0; c < channels; ++c) fill_channel(plan, first + c * stride, made + static_cast<size_t>(c) * elements);
     Taps taps = plane_taps<float>(0);
     taps.plane = made;
     return taps;

@@ -17,7 +17,7 @@ constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od:
 constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
 constexpr const char* kPanels[] = {"w", "b", "bias", "scale", "out_zero"};  // operands of those that may lie in panels
 constexpr const char* kInPlace[] = {"out"};            // results that may be written where the tensor lies
-constexpr const char* kOfBytes[] = {"od::conv"};
+constexpr const char* kOfBytes[] = {"od::conv", "od::gemm"};
 constexpr const char* kFinishes[] = {"bias", "scale", "out_zero", "table"};  // and that the last step alone reads
 
 // Names of kernels may have a version.
@@ -71,6 +71,13 @@ class JoinedOperation final : public CallableOperation {
   std::unique_ptr<const Plan> plan_;
 };
 
+// Sums that wait in the type of the results are rounded at every step.
+bool rounds_steps(const od_setup& setup) {
+  for (uint32_t i = 0; i < setup.spec->n_scalars; ++i)
+    if (std::strcmp(setup.spec->scalars[i].name, "narrow_sums") == 0 && setup.scalars[i] != 0) return true;
+  return false;
+}
+
 uint32_t along_of(const od_setup& setup, uint32_t dim) {
   if (dim == OD_ALONG_REDUCTION) return OperandShape::kReduction;
   if (dim == OD_ALONG_NOTHING) return OperandShape::kNothing;
@@ -90,7 +97,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
-  shape->joins_steps = is_one_of(spec.name, kSumsInOrder);
+  shape->joins_steps = is_one_of(spec.name, kSumsInOrder) && !rounds_steps(setup);
   uint32_t outputs = 0;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
