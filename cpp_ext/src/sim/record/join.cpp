@@ -339,7 +339,7 @@ bool Join::lay_out(Group& group) {
 }
 
 std::vector<JoinedPart> Join::make() {
-  if (shape_ == nullptr || parts_.size() < 2) return {};
+  if (shape_ == nullptr || (parts_.size() < 2 && shape_->steps == 1)) return {};
   for (const uint32_t part : parts_) {
     const Recording::Part& own = recording_.parts[part];
     if (own.calls != shape_->steps || own.direct) return {};
@@ -467,7 +467,8 @@ bool Join::enlarge(OperandShape& operand, const Layout& layout, const Origin& ti
       // Rounded up: fractions may begin anywhere.
       axis.chunk = std::min(axis.extent, axis.chunk + (more > 0 ? (axis.a * more + axis.den - 1) / axis.den : axis.a * more / axis.den));
     }
-    if (layout.strides[k] % operand.element != 0) return false;
+    // No kernel expects elements that come in reverse order.
+    if (layout.strides[k] < 0 || layout.strides[k] % operand.element != 0) return false;
     axis.stride = layout.strides[k] / operand.element;
     if (axis.stride == 0 && axis.chunk > 1) return false;
   }

@@ -97,6 +97,8 @@ struct Recording {
   uint32_t most_words = 0;  // of a chunk that is put together
   uint32_t most_out_bytes = 0, most_scratch_bytes = 0;
   std::vector<std::shared_ptr<const CallableOperation>> operations;  // that parts point to
+
+  uint64_t kernel_calls() const;
 };
 
 }  // namespace onedispatch::sim
