@@ -29,17 +29,22 @@ class Case:
     outputs: str
     body: str
     most: int  # calls that a replayed run may make of it
-    constants: tuple[tuple[str, tuple[int, ...]], ...] = ()  # weights, by their names
+    constants: tuple[tuple[str, tuple[int, ...]], ...] = ()  # weights: names and shapes
+    values: tuple[tuple[str, tuple[float, ...]], ...] = ()  # others: floats, or whole numbers
     below: int = 0  # of inputs that are whole numbers
 
     def model(self) -> onnx.ModelProto:
-        head = '<ir_version: 8, opset_import: ["" : 17]>'
+        head = '<ir_version: 8, opset_import: ["" : 18]>'
         graph = f"g ({self.inputs}) => ({self.outputs}) {{ {self.body} }}"
         proto: onnx.ModelProto = parser.parse_model(f"{head} {graph}")
         rng = np.random.default_rng(5)
         for name, shape in self.constants:
             values = rng.standard_normal(shape, np.float32) / 3
             proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+        for name, given in self.values:
+            array = np.array(given)
+            array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         return proto
 
     def feed(self, seed: int) -> dict[str, Array]:
@@ -69,6 +74,70 @@ CASES = {
         "y = GatherElements<axis = 1>(x, i)",
         4,
         below=5003,
+    ),
+    # Two outputs: the second is the sum that the first is made of.
+    "normalise": Case(
+        "float[1, 300, 130] x, float[1, 300, 130] r",
+        "float[1, 300, 130] y, float[1, 300, 130] z",
+        "t = Add(x, r) n = LayerNormalization(t, s, b) y = Neg(n) z = Neg(t)",
+        30,
+        (("s", (130,)), ("b", (130,))),
+    ),
+    "softmax of rows": Case("float[701, 150] x", "float[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
+    "softmax of columns": Case("float[3, 301, 77] x", "float[3, 301, 77] y", "y = Softmax<axis = 1>(x)", 12),
+    "lrn": Case("float[1, 50, 40, 41] x", "float[1, 50, 40, 41] y", "y = LRN<size = 5>(x)", 12),
+    "largest": Case(
+        "float[1, 37, 61, 59] x",
+        "float[1, 37, 30, 29] y",
+        "y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(x)",
+        6,
+    ),
+    "average": Case(
+        "float[1, 37, 61, 59] x",
+        "float[1, 37, 61, 59] y",
+        "y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x)",
+        14,
+    ),
+    "channels": Case(
+        "float[1, 67, 61, 59] x",
+        "float[1, 67, 61, 59] y",
+        "y = Conv<group = 67, kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w, b)",
+        24,
+        (("w", (67, 1, 3, 3)), ("b", (67,))),
+    ),
+    "large windows": Case(  # steps of one channel, whose weights lie apart
+        "float[1, 3, 96, 90] x",
+        "float[1, 20, 12, 11] y",
+        "y = Conv<kernel_shape = [8, 8], strides = [8, 8]>(x, w, b)",
+        15,
+        (("w", (20, 3, 8, 8)), ("b", (20,))),
+    ),
+    "select": Case("bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9),
+    "compare": Case("float[300, 152] x, float[152] z", "bool[300, 152] y", "y = Less(x, z)", 9),
+    "binary": Case(
+        "int32[300, 151] x, int32[151] z", "int32[300, 151] y", "y = BitwiseXor(x, z)", 9, below=1 << 30
+    ),
+    "long integers": Case(
+        "int64[300, 151] x, int64[151] z", "int64[300, 151] y", "y = BitwiseXor(x, z)", 9, below=1 << 30
+    ),
+    "cast": Case("int64[300, 151] x", "float[300, 151] y", "y = Cast<to = 1>(x)", 9, below=1 << 30),
+    "resample": Case(
+        "float[1, 90, 31, 30] x",
+        "float[1, 90, 62, 60] y",
+        'y = Resize<mode = "linear">(x, , s)',
+        80,
+        values=(("s", (1.0, 1.0, 2.0, 2.0)),),
+    ),
+    "half": Case("float16[300, 150] x, float16[150] z", "float16[300, 150] y", "y = Mul(x, z)", 9),
+    "half softmax": Case("float16[701, 150] x", "float16[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
+    "bytes": Case("uint8[300, 151] x, uint8[151] z", "uint8[300, 151] y", "y = BitwiseAnd(x, z)", 9, below=256),
+    "turned": Case("float[91, 83, 77] x", "float[77, 91, 83] y", "y = Transpose<perm = [2, 0, 1]>(x)", 90),
+    "reversed": Case(
+        "float[200, 300] x",
+        "float[200, 300] y",
+        "t = Slice(x, first, last, axes, steps) y = Neg(t)",
+        40,
+        values=(("first", (-1,)), ("last", (-9999,)), ("axes", (0,)), ("steps", (-1,))),
     ),
 }
 

@@ -83,7 +83,7 @@ static const od_step od_binary_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), O
     OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_WORK(0,2), OD_MUL, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_binary_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes"};
 static const od_kernel_spec od_binary_spec = {"od::binary@1", 0x378A0E53u, 0, 0, 0, 0, od_binary_operands, 3, 0, 0, od_binary_scalars, 1, od_binary_cost, 110, 0, 0, 0, od_binary_constants, 6, 94,
-    128, 1280, OD_PRINT_NO, OD_JOIN_NO};
+    128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_cast_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_axes + 0, 5},
     {"out", 66, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_axes + 5, 5}};
@@ -94,7 +94,7 @@ static const od_step od_cast_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(0), OD_
     OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles"};
 static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x5C00C8A2u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 73, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO,
-    OD_JOIN_NO};
+    OD_JOIN_TILES};
 static const od_axis_spec od_combine_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_combine_operands[] = {{"x0", 40, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_axes + 0, 5},
@@ -117,7 +117,7 @@ static const od_step od_combine_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), 
 static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
     "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles"};
 static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 183, 0, 0, 0, od_combine_constants, 15,
-    99, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
+    99, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_compare_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_compare_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_compare_axes + 0, 5},
@@ -133,7 +133,7 @@ static const od_step od_compare_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), 
     OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_WORK(0,0), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_compare_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "move_cycles"};
 static const od_kernel_spec od_compare_spec = {"od::compare@1", 0x9A0F7B51u, 0, 0, 0, 0, od_compare_operands, 3, 0, 0, od_compare_scalars, 1, od_compare_cost, 117, 0, 0, 0, od_compare_constants, 7,
-    94, 128, 2048, OD_PRINT_NO, OD_JOIN_NO};
+    94, 128, 2048, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_conv_axes[] = {{"k", 254}, {"oh", 1}, {"ow", 2}, {"co", 0}, {"k", 254}, {"tap", 255}, {"co", 0}, {"co", 0}, {"co", 0}, {"co", 0}, {"co", 0}, {"entries", 255}, {"co", 0},
     {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_axes + 0, 3},
@@ -224,7 +224,7 @@ static const od_step od_dequantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3
 static const char* const od_dequantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
     "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles"};
 static const od_kernel_spec od_dequantise_spec = {"od::dequantise@1", 0x4E224C8Cu, 0, 0, 0, 0, od_dequantise_operands, 4, 0, 0, od_dequantise_scalars, 3, od_dequantise_cost, 214, 0, 0, 0,
-    od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO, OD_JOIN_NO};
+    od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_dwconv_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"tap", 255}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"entries", 255}, {"c", 0}, {"oh", 1},
     {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_axes + 0, 3},
@@ -404,7 +404,7 @@ static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1), O
 static const char* const od_lrn_dims[] = {"o", "i"};
 static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles"};
 static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536,
-    OD_PRINT_NO, OD_JOIN_NO};
+    OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_moments_axes[] = {{"o", 0}, {"length", 255}, {"o", 0}, {"length", 255}, {"o", 0}, {"o", 0}};
 static const od_operand_spec od_moments_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_axes + 0, 2},
     {"within", 52, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_moments_axes + 2, 2},
@@ -452,7 +452,7 @@ static const char* const od_normalise_dims[] = {"b", "o"};
 static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "f32_div_cycles",
     "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles"};
 static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 209,
-    od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_NO};
+    od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {{"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_axes + 0, 3},
     {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_axes + 3, 3}};
@@ -468,7 +468,7 @@ static const od_step od_pool_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_SCALAR(1), O
 static const char* const od_pool_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "row_cycles", "lanes", "move_cycles"};
 static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xEEA53C01u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 56, 0, 0, 0, od_pool_constants, 6, 75,
-    128, 1536, OD_PRINT_NO, OD_JOIN_NO};
+    128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_index_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_index_operands[] = {{"x", 43, 129u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_index_axes + 0, 3},
     {"out", 59, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_index_axes + 3, 3},
@@ -537,7 +537,7 @@ static const od_step od_quantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3),
 static const char* const od_quantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "f32_div_cycles",
     "i32_convert_cycles", "f32_convert_cycles", "i32_op_cycles", "bf16_convert_cycles", "f16_convert_cycles"};
 static const od_kernel_spec od_quantise_spec = {"od::quantise@1", 0x35B3CA45u, 0, 0, 0, 0, od_quantise_operands, 4, 0, 0, od_quantise_scalars, 1, od_quantise_cost, 233, 0, 0, 0,
-    od_quantise_constants, 14, 120, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
+    od_quantise_constants, 14, 120, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_recurrent_axes[] = {{"b", 1}, {"k", 254}, {"k", 254}, {"gates", 255}, {"n", 2}, {"b", 1}, {"gates", 255}, {"n", 2}, {"kept", 255}, {"b", 1}, {"n", 2}, {"rows", 255},
     {"n", 2}, {"part", 0}, {"b", 1}, {"n", 2}};
 static const od_operand_spec od_recurrent_operands[] = {{"h", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_recurrent_axes + 0, 2},
@@ -610,7 +610,7 @@ static const od_step od_resample_cost[] = {OD_DEVICE(0), OD_TILE(2), OD_NUMBER(1
 static const char* const od_resample_dims[] = {"o", "j", "i"};
 static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "lanes", "loads_per_cycle", "mul_cycles", "op_cycles", "vector_bytes", "gather_cycles"};
 static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 77,
-    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_NO};
+    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_rotate_axes[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}, {"batch", 0}, {"place", 2}, {"half", 255}, {"batch", 0}, {"place", 2}, {"half", 255},
     {"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
 static const od_operand_spec od_rotate_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_axes + 0, 4},
@@ -633,7 +633,7 @@ static const od_step od_rotate_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), O
 static const char* const od_rotate_dims[] = {"batch", "head", "place"};
 static const char* const od_rotate_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
 static const od_kernel_spec od_rotate_spec = {"od::rotate@1", 0x882F7C96u, od_rotate_dims, 3, 0, 0, od_rotate_operands, 4, 0, 0, od_rotate_scalars, 1, od_rotate_cost, 182, 0, 0, 0,
-    od_rotate_constants, 9, 98, 128, 1024, OD_PRINT_NO, OD_JOIN_NO};
+    od_rotate_constants, 9, 98, 128, 1024, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_scatter_axes[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}, {"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"a", 1},
     {"i", 2}, {"w", 3}};
 static const od_operand_spec od_scatter_operands[] = {{"x", 44, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_axes + 0, 4},
@@ -671,7 +671,7 @@ static const od_step od_select_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), O
     OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_select_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "move_cycles"};
 static const od_kernel_spec od_select_spec = {"od::select@1", 0xA440AC07u, 0, 0, 0, 0, od_select_operands, 4, 0, 0, 0, 0, od_select_cost, 158, 0, 0, 0, od_select_constants, 7, 119, 128, 1024,
-    OD_PRINT_NO, OD_JOIN_NO};
+    OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_softmax_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_axes + 0, 3},
     {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_axes + 3, 3}};
@@ -687,7 +687,7 @@ static const char* const od_softmax_dims[] = {"o", "i"};
 static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "mul_cycles", "log_cycles", "div_cycles",
     "move_cycles"};
 static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 82, 0, 0, 0,
-    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
+    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_softmax_bytes_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"entries", 255}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_bytes_operands[] = {{"x", 42, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_axes + 0, 3},
     {"powers", 58, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_bytes_axes + 3, 1},
@@ -711,7 +711,7 @@ static const char* const od_softmax_bytes_dims[] = {"o", "i"};
 static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "lanes", "compare_cycles", "move_cycles", "op_cycles",
     "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "mul_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles", "i32_compare_cycles"};
 static const od_kernel_spec od_softmax_bytes_spec = {"od::softmax_bytes@1", 0xC86A4A35u, od_softmax_bytes_dims, 2, 0, 0, od_softmax_bytes_operands, 3, 0, 0, od_softmax_bytes_scalars, 3,
-    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_NO};
+    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_table_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"entries", 255}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_table_operands[] = {{"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_table_axes + 0, 5},
     {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_table_axes + 5, 1},
@@ -726,7 +726,7 @@ static const od_step od_table_scratch[] = {OD_NUMBER(1024)};
 static const char* const od_table_constants[] = {"vector_bytes", "call_cycles", "row_cycles", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "lookups_per_cycle",
     "i32_convert_cycles"};
 static const od_kernel_spec od_table_spec = {"od::table@1", 0x1D219322u, 0, 0, 0, 0, od_table_operands, 3, 0, 0, 0, 0, od_table_cost, 99, od_table_scratch, 1, 0, od_table_constants, 10, 73, 128,
-    768, OD_PRINT_NO, OD_JOIN_NO};
+    768, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_take_axes[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}, {"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
 static const od_operand_spec od_take_operands[] = {{"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_axes + 0, 4},
     {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_axes + 4, 4},

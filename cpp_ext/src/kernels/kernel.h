@@ -14,8 +14,9 @@ namespace onedispatch::kernels {
 // The element type of an operand is the one given.
 void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype);
 
-// Along their three axes an operand, where it is there, and the output lie in the same way.
-void require_chunk(const Setup& setup, uint32_t operand, uint32_t out);
+// Along their three axes an operand, where it is there, and the output have chunks of one size. Behind the first
+// `apart` axes, along which the operand may lie anywhere, both lie in the same way.
+void require_chunk(const Setup& setup, uint32_t operand, uint32_t out, uint32_t apart);
 
 // The panels that an operand of a joined operation lies in along an axis: as the chunks of the tiles that were joined
 // lie, side by side or apart. Member i is member i % length of panel i / length, the first of which the call begins

@@ -83,14 +83,12 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->steps = setup.inner_steps;
   shape->joins_steps = spec.joins >= OD_JOIN_STEPS;
   const bool panels = spec.joins == OD_JOIN_PANELS;
-  uint32_t outputs = 0;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
     if (operand.present == 0) continue;
     OperandShape one;
     one.index = i;
     one.output = spec.operands[i].role == OD_ROLE_OUTPUT;
-    outputs += one.output ? 1 : 0;
     one.port = operation.references[i].port;
     one.offset = operation.references[i].offset;
     one.element = od_dtypes[operand.dtype].bytes;
@@ -102,10 +100,11 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    if (one.element < 4) return nullptr;
+    // Their sums wait in scratch, whose layout the tile decides.
+    if (one.element < 4 && spec.keeps_scratch != 0) return nullptr;
     shape->operands.push_back(one);
   }
-  return outputs == 1 ? std::move(shape) : nullptr;
+  return shape;
 }
 
 std::shared_ptr<const CallableOperation> ReadOperation::joined(const OperationShape& shape) const {
