@@ -112,7 +112,9 @@ CASES = {
         15,
         (("w", (20, 3, 8, 8)), ("b", (20,))),
     ),
-    "select": Case("bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9),
+    "select": Case(
+        "bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9
+    ),
     "compare": Case("float[300, 152] x, float[152] z", "bool[300, 152] y", "y = Less(x, z)", 9),
     "binary": Case(
         "int32[300, 151] x, int32[151] z", "int32[300, 151] y", "y = BitwiseXor(x, z)", 9, below=1 << 30
@@ -130,7 +132,9 @@ CASES = {
     ),
     "half": Case("float16[300, 150] x, float16[150] z", "float16[300, 150] y", "y = Mul(x, z)", 9),
     "half softmax": Case("float16[701, 150] x", "float16[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
-    "bytes": Case("uint8[300, 151] x, uint8[151] z", "uint8[300, 151] y", "y = BitwiseAnd(x, z)", 9, below=256),
+    "bytes": Case(
+        "uint8[300, 151] x, uint8[151] z", "uint8[300, 151] y", "y = BitwiseAnd(x, z)", 9, below=256
+    ),
     "turned": Case("float[91, 83, 77] x", "float[77, 91, 83] y", "y = Transpose<perm = [2, 0, 1]>(x)", 90),
     "reversed": Case(
         "float[200, 300] x",

@@ -82,9 +82,12 @@ Conv::Conv(const Setup& setup)
   const Axis& taps = w_.axes[2];
   // Channels and taps are one reduction: one stride serves both, whichever way the weights lie.
   const bool one_stride = setup.k_extent == 1 || window_.taps() == 1 || channels.stride == taps.stride * window_.taps();
+  // Where a call has them all, they may lie apart, too: as panels of one.
+  const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
+  if (apart) w_channels_ = {1, channels.stride};
   if ((w_outputs_ || w_channels_) && !is_word(w_.dtype)) reject("conv: panels of weights; accepted: of words");
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
-  if (held != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
+  if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
   }
 }

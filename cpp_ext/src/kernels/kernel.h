@@ -26,6 +26,7 @@ struct Panels {
   int64_t stride = 0;  // elements from panel to panel
 
   Panels() = default;
+  Panels(int64_t members, int64_t apart) : length(members), stride(apart) {}
   Panels(const Setup& setup, const Operand& operand, uint32_t axis);
   explicit operator bool() const { return length != 0; }
 };
