@@ -408,6 +408,7 @@ od::KernelData data_of(const py::dict& spec) {
   data.spec.block_words = field<uint32_t>(spec, "block_words");
   data.spec.code_bytes = field<uint32_t>(spec, "code_bytes");
   data.spec.prints = field<uint32_t>(spec, "prints");
+  data.spec.joins = field<uint32_t>(spec, "joins");
   return data;
 }
 

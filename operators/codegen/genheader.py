@@ -80,6 +80,7 @@ def codes_header() -> str:
         "ROLE": {name: code for code, name in enumerate(declarations.ROLES)},
         "SCALAR": {name: code for code, name in enumerate(declarations.SCALAR_TYPES)},
         "PRINT": {name: code for code, name in enumerate(declarations.PRINTS)},
+        "JOIN": {name: code for code, name in enumerate(declarations.JOINS)},
     }
     lines = [""]
     lines += [f"#define OD_{name} {getattr(declarations, name)}u" for name in _LIMITS]
@@ -267,6 +268,7 @@ def _spec(kernel: Kernel, standalone: bool) -> Iterator[str]:
         str(kernel.block_words),
         str(kernel.code_bytes),
         f"OD_PRINT_{kernel.prints.upper()}",
+        f"OD_JOIN_{kernel.joins.upper()}",
     ]
     yield from braced(f"static const od_kernel_spec {prefix}_spec =", facts)
 

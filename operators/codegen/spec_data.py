@@ -17,6 +17,7 @@ from onedispatch.operators.declarations.kernel import (
     ALONG_BLOCK,
     ALONG_NOTHING,
     ALONG_REDUCTION,
+    JOINS,
     K_AXIS,
     MAX_KEPT,
     NO_OPERAND,
@@ -58,6 +59,7 @@ def spec_data(kernel: Kernel) -> dict[str, Any]:
         "block_words": kernel.block_words,
         "code_bytes": kernel.code_bytes,
         "prints": PRINTS.index(kernel.prints),
+        "joins": JOINS.index(kernel.joins),
     }
 
 

@@ -46,6 +46,7 @@ LRN = declare(
             Scalar("bias", "f32"),
         ),
         cost=_lrn_cost(),
+        joins="tiles",
         # ASSUMPTION: 96 instructions: squares, their sums, a power (exp and log).
         code_bytes=1536,
         summary="x / (bias + alpha / size * sum of squares over the window along length) ^ beta",

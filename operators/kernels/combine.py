@@ -62,6 +62,7 @@ COMBINE = declare(
             Scalar("zero1", "i32", -(1 << 15), (1 << 16) - 1, default=0),
         ),
         cost=_cost(),
+        joins="tiles",
         # ASSUMPTION: 96 instructions: a loop for sums and one for products.
         code_bytes=1536,
         summary="saturate(round(x0 * first + (x1 * second + shift))), or of a product "

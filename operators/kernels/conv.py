@@ -209,6 +209,7 @@ CONV = declare(
         cost=_conv_cost(),
         scratch=_conv_scratch(),
         keeps_scratch=True,
+        joins="panels",
         sums=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out", "x"),
         # ASSUMPTION: 160 instructions: unrolled products with ramps, im2col, packing, bias, activations,
         # look-ups.
@@ -226,6 +227,7 @@ DWCONV = declare(
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_depthwise_cost(),
         scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS) + TABLE_BYTES,
+        joins="tiles",
         # ASSUMPTION: 112 instructions: an unrolled loop of windows, edges, bias,
         # sealed activations, look-ups.
         code_bytes=1792,

@@ -62,6 +62,7 @@ KERNEL = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
+        joins="tiles",
         # ASSUMPTION: 112 instructions: a loop and its edges, about 4 per sealed function.
         code_bytes=1792,
         summary="act(func(inputs)) over a box of up to five dimensions; inputs are strided or broadcast",

@@ -39,6 +39,7 @@ COMPARE = declare(
         cost=_cost(
             2, lambda run: vectors(run, "x0") * e.work("func", "x0") + vectors(run, "out") * moves("out")
         ),
+        joins="tiles",
         # ASSUMPTION: 128 instructions: a loop and its edges, about 4 per function, a packing of masks.
         code_bytes=2048,
         summary="true or false for elements of a box of up to five dimensions; inputs strided or broadcast",
@@ -57,6 +58,7 @@ SELECT = declare(
         cost=_cost(
             3, lambda run: vectors(run, "x0") * moves("x0") + vectors(run, "out") * (2 * moves("out"))
         ),
+        joins="tiles",
         # ASSUMPTION: 64 instructions: a loop and its edges per width.
         code_bytes=1024,
         summary="elements of x1 where x0 is true, of x2 elsewhere; of any type, by their width",
@@ -73,6 +75,7 @@ BINARY = declare(
         outputs=(Tensor("out", "...", f"{EVERY} {WIDE}", walk="affine"),),
         scalars=(chooses("func", BINARIES),),
         cost=_cost(2, lambda run: vectors(run, "out") * e.work("func", "out")),
+        joins="tiles",
         # ASSUMPTION: 80 instructions: a loop and its edges, about 8 per sealed function.
         code_bytes=1280,
         summary="functions of bits and of integers, remainders; integers of 64 bits too, which wrap",

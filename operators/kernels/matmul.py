@@ -151,6 +151,7 @@ GEMM = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
+        joins="panels",
         sums=waiting_bytes(e.tile("m") * e.tile("n"), "out", "a"),
         # ASSUMPTION: 128 instructions: unrolled products, packing, bias, sealed functions, requantisation.
         code_bytes=2048,

@@ -53,6 +53,7 @@ CAST = declare(
         inputs=(Tensor("x0", "...", f"{EVERY} {WIDE}", walk="affine"),),
         outputs=(Tensor("out", "...", f"{EVERY} {WIDE}", walk="affine"),),
         cost=_cast_cost(),
+        joins="tiles",
         # ASSUMPTION: 64 instructions: a loop per width of the input.
         code_bytes=1024,
         summary="converts elements; integers wrap, floats are cut towards zero or rounded to nearest even",

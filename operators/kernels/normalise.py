@@ -100,6 +100,7 @@ NORMALISE = declare(
         ),
         cost=_cost(),
         scratch=_scratch(),
+        joins="tiles",
         # ASSUMPTION: 176 instructions: two sums, a root, scale and bias by element and by section; floats of
         # integers, and integers of floats.
         code_bytes=2816,

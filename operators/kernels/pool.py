@@ -55,6 +55,7 @@ POOL = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
+        joins="tiles",
         # ASSUMPTION: 96 instructions: maximum, averages and their edges.
         code_bytes=1536,
         summary="largest value, average or sum of the window of every output element",

@@ -94,6 +94,7 @@ SOFTMAX_BYTES = declare(
         ),
         cost=_cost(),
         scratch=e.as_expr(COPIES * ENTRIES * (F32.itemsize + 1)),
+        joins="tiles",
         # ASSUMPTION: 160 instructions: copies of the table, maximum, look-ups and sum, quotients of 64 bits.
         code_bytes=2560,
         summary=(

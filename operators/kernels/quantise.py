@@ -107,6 +107,7 @@ QUANTISE = declare(
         # The float type that is divided in, by its code; 0 is f32.
         scalars=(Scalar("precision", high=DTYPES["f16"].code, default=0),),
         cost=_quantise_cost(),
+        joins="tiles",
         # ASSUMPTION: 96 instructions: a division, a rounding, a narrowing per width of the results.
         code_bytes=1536,
         summary="saturate(round(x0 / x1) + x2), to even: x1 are scales, x2 zero points; NaN is the least",
@@ -124,6 +125,7 @@ DEQUANTISE = declare(
         outputs=(Tensor("out", "...", FLOATS, walk="affine"),),
         scalars=ACTIVATION_SCALARS,
         cost=_dequantise_cost(),
+        joins="tiles",
         # ASSUMPTION: 64 instructions: a widening per width of x0, a product, a narrowing.
         code_bytes=1024,
         summary="act((x0 - x2) * x1): x1 are scales, x2 zero points",

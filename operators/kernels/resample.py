@@ -61,6 +61,7 @@ RESAMPLE = declare(
         ),
         scalars=(Scalar("outside"),),  # the bits of an element for which index -1 stands
         cost=_cost(),
+        joins="tiles",
         # ASSUMPTION: 80 instructions: a loop along i, one along j with shuffles, and their edges.
         code_bytes=1280,
         summary="out[o][j][i] = sum over taps of weight[j][t] * x[o][index[j][t]][i], or that element itself",

@@ -52,6 +52,7 @@ ROTATE = declare(
         outputs=(Tensor("out", _ROWS),),
         scalars=(Scalar("interleaved", high=1, default=0),),  # pairs are neighbours, not a half apart
         cost=_cost(),
+        joins="tiles",
         # ASSUMPTION: 64 instructions: a loop over pairs of each kind, and one that copies.
         code_bytes=1024,
         summary="pairs of every row turned: first * cos - second * sin, then second * cos + first * sin",

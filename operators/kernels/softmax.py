@@ -53,6 +53,7 @@ SOFTMAX = declare(
             Scalar("length", default=0),  # members of the row; 0: all that the chunk has along it
         ),
         cost=_softmax_cost(),
+        joins="tiles",
         # ASSUMPTION: 96 instructions: maximum, exp, sum, quotient, log.
         code_bytes=1536,
         ulp=4,  # powers, their sum and quotients are rounded each, as ONNX's function body says

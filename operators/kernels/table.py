@@ -58,6 +58,7 @@ TABLE = declare(
         outputs=(Tensor("out", "...", BYTES, walk="affine"),),
         cost=_cost(),
         scratch=e.as_expr(COPIES * ENTRIES),
+        joins="tiles",
         # ASSUMPTION: 48 instructions: a loop that lays out the copies, one that looks up.
         code_bytes=768,
         summary="x1[x0]: one of 256 elements for every byte, i8 as the u8 of its bits",

@@ -78,6 +78,7 @@ TAKE = declare(
         ),
         # Each index finds its element in one of the steps. ASSUMPTION: as many in every step.
         cost=ENTRY + ROW + scanned("o", "j", "i", "w") + moved_by_index("x") / e.STEPS,
+        joins="steps",
         # ASSUMPTION: 96 instructions: a filter of indices, loops over rows and over elements for each width.
         code_bytes=1536,
         summary="out[o][j][i][w] = x[o][index[o][j][i][w]][i][w]; other indices than x has end the run",

@@ -22,6 +22,7 @@ from onedispatch.operators.declarations.kernel import (
     ONE_OP,
     SCALAR_TYPES,
     WORK,
+    Joins,
     Kernel,
     Scalar,
     Tensor,
@@ -65,6 +66,7 @@ class CustomKernel(Kernel):
     reduces: bool = field(init=False, default=False)
     code_bytes: int = CODE_BYTES
     members: bool = field(init=False, default=True)
+    joins: Joins = field(init=False, default="no")
     ulp: int = field(init=False, default=1)
     scratch_tensors: tuple[Tensor, ...] = ()
     devices: tuple[str, ...] | None = None

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define OD_KERNEL_ABI_VERSION 3u
+#define OD_KERNEL_ABI_VERSION 4u
 #define OD_ERROR_BYTES 1024u
 
 typedef int32_t od_status; /* OD_OK, OD_... of kernel_codes.h */
@@ -122,6 +122,9 @@ typedef struct od_kernel_spec {
   uint32_t block_words; /* of the parameter block as it is sent */
   uint32_t code_bytes; /* of program memory */
   uint32_t prints;     /* OD_PRINT_...: whether calls print, which is charged */
+  /* OD_JOIN_...: what one call may compute instead of many, to the same bits; only said of our own kernels. Such a
+   * call finds inputs wherever their strides lead, its output as it always lies (OD_JOIN_PANELS: where strides lead). */
+  uint32_t joins;
 } od_kernel_spec;
 
 /* ---- What a call is made of ------------------------------------------------------------------------ */

@@ -67,7 +67,7 @@ static const char* const od_arg_dims[] = {"r", "i"};
 static const char* const od_arg_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "compare_cycles", "move_cycles", "i32_lanes",
     "i32_move_cycles", "i32_op_cycles"};
 static const od_kernel_spec od_arg_spec = {"od::arg@1", 0x48E02F7Cu, od_arg_dims, 2, 1, 0, od_arg_operands, 2, 0, 0, od_arg_scalars, 2, od_arg_cost, 145, od_arg_scratch, 5, 1, od_arg_constants, 11,
-    61, 128, 1536, OD_PRINT_NO};
+    61, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_binary_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_binary_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_binary_axes + 0, 5},
@@ -83,7 +83,7 @@ static const od_step od_binary_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), O
     OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_WORK(0,2), OD_MUL, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_binary_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes"};
 static const od_kernel_spec od_binary_spec = {"od::binary@1", 0x378A0E53u, 0, 0, 0, 0, od_binary_operands, 3, 0, 0, od_binary_scalars, 1, od_binary_cost, 110, 0, 0, 0, od_binary_constants, 6, 94,
-    128, 1280, OD_PRINT_NO};
+    128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_cast_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_axes + 0, 5},
     {"out", 66, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_axes + 5, 5}};
@@ -93,7 +93,8 @@ static const od_step od_cast_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(0), OD_
     OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEPT(0),
     OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles"};
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x5C00C8A2u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 73, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x5C00C8A2u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 73, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO,
+    OD_JOIN_TILES};
 static const od_axis_spec od_combine_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_combine_operands[] = {{"x0", 40, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_axes + 0, 5},
@@ -116,7 +117,7 @@ static const od_step od_combine_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), 
 static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
     "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles"};
 static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 183, 0, 0, 0, od_combine_constants, 15,
-    99, 128, 1536, OD_PRINT_NO};
+    99, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_compare_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_compare_operands[] = {{"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_compare_axes + 0, 5},
@@ -132,7 +133,7 @@ static const od_step od_compare_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), 
     OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_WORK(0,0), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_compare_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "move_cycles"};
 static const od_kernel_spec od_compare_spec = {"od::compare@1", 0x9A0F7B51u, 0, 0, 0, 0, od_compare_operands, 3, 0, 0, od_compare_scalars, 1, od_compare_cost, 117, 0, 0, 0, od_compare_constants, 7,
-    94, 128, 2048, OD_PRINT_NO};
+    94, 128, 2048, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_conv_axes[] = {{"k", 254}, {"oh", 1}, {"ow", 2}, {"co", 0}, {"k", 254}, {"tap", 255}, {"co", 0}, {"co", 0}, {"co", 0}, {"co", 0}, {"co", 0}, {"entries", 255}, {"co", 0},
     {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_axes + 0, 3},
@@ -183,7 +184,7 @@ static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_by
     "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles",
     "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
 static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 347, od_conv_scratch, 62, 1,
-    od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO};
+    od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_cumulative_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_cumulative_operands[] = {{"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 0, 3},
     {"before", 58, 391u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 3, 2},
@@ -198,7 +199,7 @@ static const od_step od_cumulative_cost[] = {OD_DEVICE(0), OD_PRESENT(1), OD_TIL
 static const char* const od_cumulative_dims[] = {"o", "i"};
 static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
 static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x1D2DEF01u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 63, 0,
-    0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO};
+    0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_dequantise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_dequantise_operands[] = {{"x0", 40, 248u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_dequantise_axes + 0, 5},
@@ -223,7 +224,7 @@ static const od_step od_dequantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3
 static const char* const od_dequantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
     "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles"};
 static const od_kernel_spec od_dequantise_spec = {"od::dequantise@1", 0x4E224C8Cu, 0, 0, 0, 0, od_dequantise_operands, 4, 0, 0, od_dequantise_scalars, 3, od_dequantise_cost, 214, 0, 0, 0,
-    od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO};
+    od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_dwconv_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"tap", 255}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"entries", 255}, {"c", 0}, {"oh", 1},
     {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_axes + 0, 3},
@@ -262,7 +263,7 @@ static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
 static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles",
     "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
 static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 198,
-    od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 1792, OD_PRINT_NO};
+    od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 1792, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_eltwise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_eltwise_operands[] = {{"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_axes + 0, 5},
@@ -284,7 +285,7 @@ static const od_step od_eltwise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), 
     OD_ADD, OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_WORK(3,3), OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
 static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 163, 0, 0, 0, od_eltwise_constants, 7,
-    125, 128, 1792, OD_PRINT_NO};
+    125, 128, 1792, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_extremes_axes[] = {{"r", 0}, {"k", 255}, {"r", 0}, {"ends", 255}};
 static const od_operand_spec od_extremes_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_extremes_axes + 0, 2},
     {"out", 52, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_extremes_axes + 2, 2}};
@@ -294,7 +295,7 @@ static const od_step od_extremes_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_DEVICE(1
 static const char* const od_extremes_dims[] = {"r"};
 static const char* const od_extremes_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "compare_cycles", "move_cycles"};
 static const od_kernel_spec od_extremes_spec = {"od::extremes@1", 0xEDD45972u, od_extremes_dims, 1, 0, 0, od_extremes_operands, 2, 0, 0, 0, 0, od_extremes_cost, 41, 0, 0, 0, od_extremes_constants,
-    6, 53, 128, 768, OD_PRINT_NO};
+    6, 53, 128, 768, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_gemm_axes[] = {{"m", 0}, {"k", 254}, {"k", 254}, {"n", 1}, {"n", 1}, {"m", 0}, {"n", 1}, {"n", 1}, {"n", 1}, {"m", 0}, {"n", 1}};
 static const od_operand_spec od_gemm_operands[] = {{"a", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_axes + 0, 2},
     {"b", 53, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_axes + 2, 2}, {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_axes + 4, 1},
@@ -341,7 +342,7 @@ static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_
     "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles",
     "f32_op_cycles", "part_bytes"};
 static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x20C783C7u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 22, od_gemm_scalars, 5, od_gemm_cost, 332, od_gemm_scratch, 41, 1,
-    od_gemm_constants, 23, 100, 128, 2048, OD_PRINT_NO};
+    od_gemm_constants, 23, 100, 128, 2048, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_gemm_nbits_axes[] = {{"m", 0}, {"k", 254}, {"block", 255}, {"k", 254}, {"bytes", 255}, {"n", 1}, {"k", 254}, {"n", 1}, {"k", 254}, {"n", 1}, {"n", 1}, {"m", 0},
     {"n", 1}};
 static const od_operand_spec od_gemm_nbits_operands[] = {{"a", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_nbits_axes + 0, 3},
@@ -375,7 +376,7 @@ static const char* const od_gemm_nbits_constants[] = {"lanes", "pack_cycles", "v
     "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_mul_cycles",
     "f32_op_cycles", "convert_cycles", "bf16_mul_cycles", "sum_bytes", "op_cycles", "part_bytes"};
 static const od_kernel_spec od_gemm_nbits_spec = {"od::gemm_nbits@1", 0xE8AE9C0Du, od_gemm_nbits_dims, 2, 1, 0, od_gemm_nbits_operands, 6, od_gemm_nbits_types, 3, od_gemm_nbits_scalars, 4,
-    od_gemm_nbits_cost, 201, od_gemm_nbits_scratch, 38, 1, od_gemm_nbits_constants, 25, 107, 128, 2560, OD_PRINT_NO};
+    od_gemm_nbits_cost, 201, od_gemm_nbits_scratch, 38, 1, od_gemm_nbits_constants, 25, 107, 128, 2560, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_grid_sample_axes[] = {{"n", 0}, {"c", 1}, {"k", 254}, {"row", 255}, {"n", 0}, {"p", 2}, {"coordinates", 255}, {"n", 0}, {"c", 1}, {"p", 2}};
 static const od_operand_spec od_grid_sample_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_grid_sample_axes + 0, 4},
     {"grid", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_grid_sample_axes + 4, 3},
@@ -391,7 +392,7 @@ static const od_step od_grid_sample_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_DEVIC
 static const char* const od_grid_sample_dims[] = {"n", "c", "p"};
 static const char* const od_grid_sample_constants[] = {"call_cycles", "row_cycles", "lanes", "mul_cycles", "op_cycles", "compare_cycles", "gather_cycles"};
 static const od_kernel_spec od_grid_sample_spec = {"od::grid_sample@1", 0x98F79FF2u, od_grid_sample_dims, 3, 1, 0, od_grid_sample_operands, 3, 0, 0, od_grid_sample_scalars, 5, od_grid_sample_cost,
-    74, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO};
+    74, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_lrn_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 0, 3},
     {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 3, 3}};
@@ -403,7 +404,7 @@ static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1), O
 static const char* const od_lrn_dims[] = {"o", "i"};
 static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles"};
 static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536,
-    OD_PRINT_NO};
+    OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_moments_axes[] = {{"o", 0}, {"length", 255}, {"o", 0}, {"length", 255}, {"o", 0}, {"o", 0}};
 static const od_operand_spec od_moments_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_axes + 0, 2},
     {"within", 52, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_moments_axes + 2, 2},
@@ -421,7 +422,7 @@ static const od_step od_moments_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_NUMBER(1)
 static const char* const od_moments_dims[] = {"o"};
 static const char* const od_moments_constants[] = {"call_cycles", "row_cycles", "lanes", "op_cycles", "mul_cycles", "move_cycles", "div_cycles", "sqrt_cycles"};
 static const od_kernel_spec od_moments_spec = {"od::moments@1", 0x66A1880Fu, od_moments_dims, 1, 0, 0, od_moments_operands, 4, 0, 0, od_moments_scalars, 4, od_moments_cost, 80, 0, 0, 0,
-    od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO};
+    od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_normalise_axes[] = {{"b", 0}, {"o", 1}, {"length", 255}, {"o", 1}, {"sections", 255}, {"o", 1}, {"sections", 255}, {"b", 0}, {"o", 1}, {"length", 255}, {"b", 0},
     {"o", 1}, {"length", 255}, {"b", 0}, {"o", 1}, {"length", 255}};
 static const od_operand_spec od_normalise_operands[] = {{"x", 42, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_normalise_axes + 0, 3},
@@ -451,7 +452,7 @@ static const char* const od_normalise_dims[] = {"b", "o"};
 static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "f32_div_cycles",
     "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles"};
 static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 209,
-    od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
+    od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {{"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_axes + 0, 3},
     {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_axes + 3, 3}};
@@ -467,7 +468,7 @@ static const od_step od_pool_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_SCALAR(1), O
 static const char* const od_pool_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "row_cycles", "lanes", "move_cycles"};
 static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xEEA53C01u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 56, 0, 0, 0, od_pool_constants, 6, 75,
-    128, 1536, OD_PRINT_NO};
+    128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_index_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_index_operands[] = {{"x", 43, 129u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_index_axes + 0, 3},
     {"out", 59, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_index_axes + 3, 3},
@@ -483,7 +484,7 @@ static const od_step od_pool_index_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_SCALAR
 static const char* const od_pool_index_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_index_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "row_cycles", "lanes", "move_cycles", "compare_cycles", "op_cycles"};
 static const od_kernel_spec od_pool_index_spec = {"od::pool_index@1", 0x3A54F318u, od_pool_index_dims, 3, 0, 0, od_pool_index_operands, 3, 0, 0, od_pool_index_scalars, 10, od_pool_index_cost, 71, 0,
-    0, 0, od_pool_index_constants, 8, 71, 128, 1280, OD_PRINT_NO};
+    0, 0, od_pool_index_constants, 8, 71, 128, 1280, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_position_axes[] = {{"j", 0}, {"n", 255}, {"n", 255}, {"n", 255}, {"j", 0}};
 static const od_operand_spec od_position_operands[] = {{"index", 41, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_position_axes + 0, 2},
     {"bound", 52, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_position_axes + 2, 1},
@@ -498,7 +499,7 @@ static const char* const od_position_dims[] = {"j"};
 static const char* const od_position_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles",
     "i32_op_cycles", "compare_cycles", "op_cycles", "mul_cycles"};
 static const od_kernel_spec od_position_spec = {"od::position@1", 0x68207DFBu, od_position_dims, 1, 0, 0, od_position_operands, 4, 0, 0, 0, 0, od_position_cost, 73, 0, 0, 0, od_position_constants,
-    13, 65, 128, 768, OD_PRINT_NO};
+    13, 65, 128, 768, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_quantisation_axes[] = {{"n", 255}, {"j", 0}};
 static const od_operand_spec od_quantisation_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_quantisation_axes + 0, 1},
     {"out", 47, 17u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_quantisation_axes + 1, 1}};
@@ -511,7 +512,7 @@ static const char* const od_quantisation_dims[] = {"j"};
 static const char* const od_quantisation_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "compare_cycles", "move_cycles", "op_cycles", "div_cycles", "i32_convert_cycles",
     "f32_convert_cycles"};
 static const od_kernel_spec od_quantisation_spec = {"od::quantisation@1", 0x83C59559u, od_quantisation_dims, 1, 0, 0, od_quantisation_operands, 2, 0, 0, 0, 0, od_quantisation_cost, 66, 0, 0, 0,
-    od_quantisation_constants, 10, 48, 128, 1280, OD_PRINT_NO};
+    od_quantisation_constants, 10, 48, 128, 1280, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_quantise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_quantise_operands[] = {{"x0", 40, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_quantise_axes + 0, 5},
@@ -536,7 +537,7 @@ static const od_step od_quantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3),
 static const char* const od_quantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "f32_div_cycles",
     "i32_convert_cycles", "f32_convert_cycles", "i32_op_cycles", "bf16_convert_cycles", "f16_convert_cycles"};
 static const od_kernel_spec od_quantise_spec = {"od::quantise@1", 0x35B3CA45u, 0, 0, 0, 0, od_quantise_operands, 4, 0, 0, od_quantise_scalars, 1, od_quantise_cost, 233, 0, 0, 0,
-    od_quantise_constants, 14, 120, 128, 1536, OD_PRINT_NO};
+    od_quantise_constants, 14, 120, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_recurrent_axes[] = {{"b", 1}, {"k", 254}, {"k", 254}, {"gates", 255}, {"n", 2}, {"b", 1}, {"gates", 255}, {"n", 2}, {"kept", 255}, {"b", 1}, {"n", 2}, {"rows", 255},
     {"n", 2}, {"part", 0}, {"b", 1}, {"n", 2}};
 static const od_operand_spec od_recurrent_operands[] = {{"h", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_recurrent_axes + 0, 2},
@@ -568,7 +569,7 @@ static const char* const od_recurrent_dims[] = {"part", "b", "n"};
 static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes",
     "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
 static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0xDE5D7DA0u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 169,
-    od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO};
+    od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_reduce_axes[] = {{"r", 0}, {"k", 254}, {"i", 1}, {"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {{"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_reduce_axes + 0, 3},
     {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_reduce_axes + 3, 2}};
@@ -593,7 +594,7 @@ static const od_step od_reduce_scratch[] = {OD_BYTES(1), OD_NUMBER(4), OD_DIFFER
 static const char* const od_reduce_dims[] = {"r", "i"};
 static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "move_cycles"};
 static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xEBCBE122u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 217,
-    od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO};
+    od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_resample_axes[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"j", 1}, {"taps", 255}, {"j", 1}, {"taps", 255}, {"o", 0}, {"j", 1}, {"i", 2}};
 static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_resample_axes + 0, 3},
     {"index", 59, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_resample_axes + 3, 2},
@@ -609,7 +610,7 @@ static const od_step od_resample_cost[] = {OD_DEVICE(0), OD_TILE(2), OD_NUMBER(1
 static const char* const od_resample_dims[] = {"o", "j", "i"};
 static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "lanes", "loads_per_cycle", "mul_cycles", "op_cycles", "vector_bytes", "gather_cycles"};
 static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 77,
-    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO};
+    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_rotate_axes[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}, {"batch", 0}, {"place", 2}, {"half", 255}, {"batch", 0}, {"place", 2}, {"half", 255},
     {"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
 static const od_operand_spec od_rotate_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_axes + 0, 4},
@@ -632,7 +633,7 @@ static const od_step od_rotate_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), O
 static const char* const od_rotate_dims[] = {"batch", "head", "place"};
 static const char* const od_rotate_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
 static const od_kernel_spec od_rotate_spec = {"od::rotate@1", 0x882F7C96u, od_rotate_dims, 3, 0, 0, od_rotate_operands, 4, 0, 0, od_rotate_scalars, 1, od_rotate_cost, 182, 0, 0, 0,
-    od_rotate_constants, 9, 98, 128, 1024, OD_PRINT_NO};
+    od_rotate_constants, 9, 98, 128, 1024, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_scatter_axes[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}, {"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"a", 1},
     {"i", 2}, {"w", 3}};
 static const od_operand_spec od_scatter_operands[] = {{"x", 44, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_axes + 0, 4},
@@ -651,7 +652,7 @@ static const od_step od_scatter_cost[] = {OD_DEVICE(0), OD_DEVICE(1), OD_ADD, OD
 static const char* const od_scatter_dims[] = {"o", "a", "i", "w"};
 static const char* const od_scatter_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles"};
 static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x7F56E462u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 108, 0, 0, 0,
-    od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO};
+    od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_select_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_select_operands[] = {{"x0", 40, 512u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_select_axes + 0, 5},
@@ -670,7 +671,7 @@ static const od_step od_select_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), O
     OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
 static const char* const od_select_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "move_cycles"};
 static const od_kernel_spec od_select_spec = {"od::select@1", 0xA440AC07u, 0, 0, 0, 0, od_select_operands, 4, 0, 0, 0, 0, od_select_cost, 158, 0, 0, 0, od_select_constants, 7, 119, 128, 1024,
-    OD_PRINT_NO};
+    OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_softmax_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_axes + 0, 3},
     {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_axes + 3, 3}};
@@ -686,7 +687,7 @@ static const char* const od_softmax_dims[] = {"o", "i"};
 static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "mul_cycles", "log_cycles", "div_cycles",
     "move_cycles"};
 static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 82, 0, 0, 0,
-    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO};
+    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_softmax_bytes_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"entries", 255}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_bytes_operands[] = {{"x", 42, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_axes + 0, 3},
     {"powers", 58, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_bytes_axes + 3, 1},
@@ -710,7 +711,7 @@ static const char* const od_softmax_bytes_dims[] = {"o", "i"};
 static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "lanes", "compare_cycles", "move_cycles", "op_cycles",
     "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "mul_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles", "i32_compare_cycles"};
 static const od_kernel_spec od_softmax_bytes_spec = {"od::softmax_bytes@1", 0xC86A4A35u, od_softmax_bytes_dims, 2, 0, 0, od_softmax_bytes_operands, 3, 0, 0, od_softmax_bytes_scalars, 3,
-    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO};
+    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_table_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"entries", 255}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_table_operands[] = {{"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_table_axes + 0, 5},
     {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_table_axes + 5, 1},
@@ -725,7 +726,7 @@ static const od_step od_table_scratch[] = {OD_NUMBER(1024)};
 static const char* const od_table_constants[] = {"vector_bytes", "call_cycles", "row_cycles", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "lookups_per_cycle",
     "i32_convert_cycles"};
 static const od_kernel_spec od_table_spec = {"od::table@1", 0x1D219322u, 0, 0, 0, 0, od_table_operands, 3, 0, 0, 0, 0, od_table_cost, 99, od_table_scratch, 1, 0, od_table_constants, 10, 73, 128,
-    768, OD_PRINT_NO};
+    768, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_take_axes[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}, {"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}, {"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
 static const od_operand_spec od_take_operands[] = {{"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_axes + 0, 4},
     {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_axes + 4, 4},
@@ -740,7 +741,7 @@ static const od_step od_take_cost[] = {OD_DEVICE(0), OD_DEVICE(1), OD_ADD, OD_CO
 static const char* const od_take_dims[] = {"o", "j", "i", "w"};
 static const char* const od_take_constants[] = {"call_cycles", "row_cycles", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles", "vector_bytes"};
 static const od_kernel_spec od_take_spec = {"od::take@1", 0xEE2D4978u, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 74, 0, 0, 0, od_take_constants, 9, 90, 128,
-    1536, OD_PRINT_NO};
+    1536, OD_PRINT_NO, OD_JOIN_STEPS};
 static const od_axis_spec od_top_k_axes[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"o", 0}, {"n", 1}, {"i", 2}, {"o", 0}, {"n", 1}, {"i", 2}};
 static const od_operand_spec od_top_k_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_axes + 0, 3},
     {"values", 59, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_axes + 3, 3},
@@ -757,7 +758,7 @@ static const od_step od_top_k_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(2), OD
 static const char* const od_top_k_dims[] = {"o", "n", "i"};
 static const char* const od_top_k_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "row_cycles", "lanes", "compare_cycles", "move_cycles"};
 static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 119, 0, 0, 0, od_top_k_constants, 8,
-    62, 128, 3072, OD_PRINT_NO};
+    62, 128, 3072, OD_PRINT_NO, OD_JOIN_NO};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_combine) X(od_compare) X(od_conv) X(od_cumulative) X(od_dequantise) X(od_dwconv) X(od_eltwise) X(od_extremes) X(od_gemm) X(od_gemm_nbits) \
     X(od_grid_sample) X(od_lrn) X(od_moments) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_quantisation) X(od_quantise) X(od_recurrent) X(od_reduce) X(od_resample) X(od_rotate) \

@@ -52,7 +52,7 @@ struct OperationShape {
   std::array<bool, OD_MAX_DIMS> tiled{};  // dimensions that the kernel knows of
   uint32_t k_extent = 0, k_tile = 1, steps = 1;
   bool joins_steps = false;  // a sum is the same to the bit in one step as in many
-  std::vector<OperandShape> operands;  // that are there, one of them the output
+  std::vector<OperandShape> operands;  // that are there
 };
 
 // The coordinate that an axis' chunk begins at, of a tile, or a step, that begins at `origin`.

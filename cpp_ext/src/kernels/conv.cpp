@@ -90,8 +90,11 @@ Conv::Conv(const Setup& setup)
   const Axis& taps = w_.axes[2];
   // Channels and taps are one reduction: one stride serves both, whichever way the weights lie.
   const bool one_stride = setup.k_extent == 1 || window_.taps() == 1 || channels.stride == taps.stride * window_.taps();
+  // Where a call has them all, they may lie apart, too: as panels of one.
+  const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
+  if (apart) w_channels_ = {1, channels.stride};
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
-  if (held != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
+  if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
   }
 }
@@ -218,7 +221,8 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
 void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const {
   const int taps = window_.taps();
   Columns columns(*this, g, from);
-  window_.for_channels(call, from.x, from.x_channel, static_cast<int>(call.k_count), 0.0f, [&](int, Taps some) {
+  const auto channel = [&](int c) { return from.x + c * from.x_channel; };
+  window_.for_each_channel(call, static_cast<int>(call.k_count), 0.0f, channel, [&](int, Taps some) {
     const int32_t* offsets = some.offsets;
     some.out_row = columns.row;
     if (g.k + taps > columns.block) columns.flush();

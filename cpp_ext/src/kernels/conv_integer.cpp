@@ -269,7 +269,7 @@ void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart&
     g.k = 0;
     g.accumulate = true;
   };
-  window_.for_channels<uint8_t>(call, x.data, window_.x_c.stride, channels, static_cast<uint8_t>(x.zero(around(call))), [&](int, TapsOf<uint8_t> some) {
+  window_.for_channels<uint8_t>(call, x.data, channels, static_cast<uint8_t>(x.zero(around(call))), [&](int, TapsOf<uint8_t> some) {
     const int32_t* offsets = some.offsets;
     some.out_row = row;
     for (int tap = 0; tap < taps; tap += some.taps) {
@@ -317,14 +317,14 @@ class IntegerDepthwiseConv final : public IntegerWindows {
     if (element_bytes(window_.x.dtype) == 1) {
       const bool is_signed = window_.x.dtype == params::dtype::i8;
       const uint8_t* x = window_.x.in(call) + window_.channel(call);
-      window_.for_channels<uint8_t>(call, x, window_.x_c.stride, channels, static_cast<uint8_t>(around(call)), [&](int c, TapsOf<uint8_t> some) {
+      window_.for_channels<uint8_t>(call, x, channels, static_cast<uint8_t>(around(call)), [&](int c, TapsOf<uint8_t> some) {
         const int32_t start = prepare(c);
         some.out_row = window_.columns;
         simd().taps_mac_bytes(some, is_signed, weights, start, sums + static_cast<size_t>(c) * pixels);
       });
     } else {
       const int32_t* x = words_in<int32_t>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
-      window_.for_channels<int32_t>(call, x, window_.x_c.stride, channels, around(call), [&](int c, TapsOf<int32_t> some) {
+      window_.for_channels<int32_t>(call, x, channels, around(call), [&](int c, TapsOf<int32_t> some) {
         const int32_t start = prepare(c);
         some.out = sums + static_cast<size_t>(c) * pixels;
         some.out_row = window_.columns;

@@ -28,7 +28,7 @@ class Cumulative final : public Kernel {
     outer_ = out[0].chunk;
     width_ = out[1].chunk;
     inner_ = out[2].chunk;
-    require_chunk(setup, operand::x, operand::out);
+    require_chunk(setup, operand::x, operand::out, 0);
     const bool fits = before_.axes[0].chunk == outer_ && before_.axes[1].chunk == inner_ && (before_.axes[1].stride == 1 || inner_ == 1);
     if (before_.present && (exclusive_ || !fits)) {
       reject(setup, setup.spec->operands[operand::before].at + 1, "before", "accepted: a line for each of o, of sums that are not exclusive");

@@ -21,10 +21,9 @@ class DepthwiseConv final : public Kernel {
         w_(setup.operands[operand::w]),
         bias_(setup.operands[operand::bias]),
         activation_(setup, scalar::act) {
-    const Axis& channels = w_.axes[0];
     const Axis& taps = w_.axes[1];
-    if (taps.chunk != window_.taps() || taps.stride != 1 || channels.stride != taps.chunk || channels.chunk != window_.tile_c) {
-      reject(setup, params::dwconv::w_c, "weights", "accepted: [tile of c][kh * kw], row-major");
+    if (taps.chunk != window_.taps() || taps.stride != 1 || w_.axes[0].chunk != window_.tile_c) {
+      reject(setup, params::dwconv::w_c, "weights", "accepted: [tile of c][kh * kw], those of a channel side by side");
     }
   }
 
@@ -34,16 +33,17 @@ class DepthwiseConv final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const int64_t channels = window_.tile_c, stride = bias_.axes[0].stride;
-    const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(channels) * pixels;
-    const float* x = words_in<float>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
-    const float* weights = words_in<float>(w_, call, 0, channels * window_.taps(), kScratchOtherWords);
-    const float* bias = bias_.present ? words_in<float>(bias_, call, 0, (channels - 1) * stride + 1, kScratchRow) : nullptr;
+    const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(window_.tile_c) * pixels;
+    // One by one: they may lie far apart, as may weights.
+    const int64_t first = window_.channel(call), reach = window_.channels_reach(1);
+    const auto channel = [&](int c) { return words_in<float>(window_.x, call, first + c * window_.x_c.stride, reach, kScratchWords); };
     const Result<float> result(out_, call, all);
-    window_.for_channels(call, x, window_.x_c.stride, window_.tile_c, 0.0f, [&](int c, Taps taps) {
+    window_.for_each_channel(call, window_.tile_c, 0.0f, channel, [&](int c, Taps taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
-      simd().taps_mac(taps, weights + static_cast<ptrdiff_t>(c) * window_.taps(), bias == nullptr ? 0.0f : bias[c * stride]);
+      const float* weights = words_in<float>(w_, call, c * w_.axes[0].stride, window_.taps(), kScratchOtherWords);
+      const float bias = bias_.present ? *words_in<float>(bias_, call, c * bias_.axes[0].stride, 1, kScratchRow) : 0.0f;
+      simd().taps_mac(taps, weights, bias);
     });
     activation_.apply(result.words, all);
     result.finish();

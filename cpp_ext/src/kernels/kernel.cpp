@@ -14,13 +14,13 @@ void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype) {
   }
 }
 
-void require_chunk(const Setup& setup, uint32_t operand, uint32_t out) {
+void require_chunk(const Setup& setup, uint32_t operand, uint32_t out, uint32_t apart) {
   const Operand& given = setup.operands[operand];
   if (!given.present) return;
   const od_operand_spec& spec = setup.spec->operands[operand];
   for (uint32_t i = 0; i < 3; ++i) {
     const Axis &axis = given.axes[i], &like = setup.operands[out].axes[i];
-    const bool same = axis.chunk == like.chunk && (axis.stride == like.stride || like.chunk == 1);
+    const bool same = axis.chunk == like.chunk && (i < apart || axis.stride == like.stride || like.chunk == 1);
     if (!same) reject(setup, spec.at + 1 + params::kAxisWords * i, spec.name, "accepted: the same chunk as out has");
   }
 }

@@ -15,8 +15,9 @@ namespace onedispatch::kernels {
 // The element type of an operand is the one given.
 void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype);
 
-// Along their three axes an operand, where it is there, and the output lie in the same way.
-void require_chunk(const Setup& setup, uint32_t operand, uint32_t out);
+// Along their three axes an operand, where it is there, and the output have chunks of one size. Behind the first
+// `apart` axes, along which the operand may lie anywhere, both lie in the same way.
+void require_chunk(const Setup& setup, uint32_t operand, uint32_t out, uint32_t apart);
 
 // The panels that an operand of a joined operation lies in along an axis: as the chunks of the tiles that were joined
 // lie, side by side or apart. Member i is member i % length of panel i / length, the first of which the call begins
@@ -26,6 +27,7 @@ struct Panels {
   int64_t stride = 0;  // elements from panel to panel
 
   Panels() = default;
+  Panels(int64_t members, int64_t apart) : length(members), stride(apart) {}
   Panels(const Setup& setup, const Operand& operand, uint32_t axis);
   explicit operator bool() const { return length != 0; }
 };

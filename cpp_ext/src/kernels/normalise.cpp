@@ -36,7 +36,7 @@ class Normalise final : public Kernel {
     batches_ = static_cast<int>(out[0].chunk);
     rows_ = static_cast<int>(out[1].chunk);
     width_ = static_cast<int>(out[2].chunk);
-    for (const uint32_t which : {operand::x, operand::residual}) require_chunk(setup, which, operand::out);
+    for (const uint32_t which : {operand::x, operand::residual}) require_chunk(setup, which, operand::out, 2);
     const uint32_t given = setup.scalars[scalar::length];
     length_ = given == 0 ? width_ : static_cast<int>(given);
     if (given > static_cast<uint32_t>(width_) || width_ == 0) {
@@ -61,22 +61,21 @@ class Normalise final : public Kernel {
     const size_t elements = static_cast<size_t>(batches_) * static_cast<size_t>(rows_) * static_cast<size_t>(width_);
     const bool reads = read_.scale != 0.0f, writes = written_.scale != 0.0f;
     auto* line = reads || writes ? static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(width_) * 4)) : nullptr;
-    const float* x = reads ? nullptr : words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
     const Result<float> result(writes ? params::dtype::f32 : out_, call, elements);
-    if (residual_.present) {
-      float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) : summed(result.words, writes, elements);
-      simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call), 1, total, elements);
-      x = total;
-    }
     const float* scale = place(scale_, call);
     const float* bias = place(bias_, call);
     for (int b = 0; b < batches_; ++b) {
       for (int o = 0; o < rows_; ++o) {
         const ptrdiff_t at = sections_ == 0 ? 0 : static_cast<ptrdiff_t>(o) * sections_, from = (static_cast<ptrdiff_t>(b) * rows_ + o) * width_;
         const auto n = static_cast<size_t>(width_);
-        if (reads) simd().dequantise(x_.dtype, x_.in(call) + from * element_bytes(x_.dtype), 1, &read_.scale, 0, &read_.zero, 0, line, n);
         float* out = writes ? line : result.words + from;
-        row(reads ? line : x + from, scale == nullptr ? nullptr : scale + at, bias == nullptr ? nullptr : bias + at, out);
+        const float* x = reads ? floats(call, b, o, line) : words_in<float>(x_, call, begin(x_, b, o), width_, kScratchWords);
+        if (residual_.present) {
+          float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) + from : out;
+          simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call) + begin(residual_, b, o), 1, total, n);
+          x = total;
+        }
+        row(x, scale == nullptr ? nullptr : scale + at, bias == nullptr ? nullptr : bias + at, out);
         if (writes) simd().quantise(out_, line, 1, &written_.scale, 0, &written_.zero, 0, call.out + from * element_bytes(out_), n);
       }
     }
@@ -116,9 +115,14 @@ class Normalise final : public Kernel {
     return found;
   }
 
-  // Where sums of rows and the residual are held that are no result: apart from results that are integers.
-  static float* summed(float* results, bool writes, size_t elements) {
-    return writes ? static_cast<float*>(scratch(kScratchOtherWords, elements * 4)) : results;
+  // Where a row begins, in elements.
+  static int64_t begin(const Operand& rows, int b, int o) { return b * rows.axes[0].stride + o * rows.axes[1].stride; }
+
+  // What the integers of a row stand for.
+  const float* floats(const Call& call, int b, int o, float* line) const {
+    const uint8_t* x = x_.in(call) + begin(x_, b, o) * element_bytes(x_.dtype);
+    simd().dequantise(x_.dtype, x, 1, &read_.scale, 0, &read_.zero, 0, line, static_cast<size_t>(width_));
+    return line;
   }
 
   const float* place(const Operand& given, const Call& call) const {

@@ -50,12 +50,14 @@ class Pool final : public Kernel {
  private:
   template <class Word>
   void run_as(const Call& call) const {
-    const Word* x = words_in<Word>(window_.x, call, window_.channel(call), window_.channels_reach(window_.tile_c), kScratchWords);
+    // One by one: they may lie far apart.
+    const int64_t first = window_.channel(call), reach = window_.channels_reach(1);
+    const auto channel = [&](int c) { return words_in<Word>(window_.x, call, first + c * window_.x_c.stride, reach, kScratchWords); };
     const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(window_.tile_c) * pixels;
     const Result<Word> result(out_, call, all);
     const float* counts = mode_ == mode::max_ || mode_ == mode::sum_ ? nullptr : cell_counts(call);
     const Word padding = mode_ == mode::max_ ? least<Word>() : Word{0};
-    window_.for_channels(call, x, window_.x_c.stride, window_.tile_c, padding, [&](int c, TapsOf<Word> taps) {
+    window_.for_each_channel(call, window_.tile_c, padding, channel, [&](int c, TapsOf<Word> taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
       if (mode_ == mode::max_) {

@@ -47,7 +47,7 @@ class PoolIndex final : public Kernel {
     auto* places = reinterpret_cast<uint32_t*>(index_.out(call));
     auto* across = static_cast<int32_t*>(scratch(kScratchRow, static_cast<size_t>(w.columns) * 4));
     for (int c = 0; c < w.columns; ++c) across[c] = leading(w.first_column(call) + int64_t{c} * w.sw, w.dw, w.kw);
-    w.for_channels(call, x, w.x_c.stride, w.tile_c, least, [&](int c, TapsOf<Word> taps) {
+    w.for_channels(call, x, w.tile_c, least, [&](int c, TapsOf<Word> taps) {
       const uint32_t first = (call.origin[w.dim_c] + static_cast<uint32_t>(c)) * plane_;
       for (int r = 0; r < w.rows; ++r) {
         const ptrdiff_t at = (static_cast<ptrdiff_t>(c) * w.rows + r) * w.columns;

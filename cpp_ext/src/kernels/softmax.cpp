@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::softmax and od::lrn: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk.
+// od::softmax and od::lrn: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk. Where i has one
+// member in all, rows are neighbours; else every member of it is summed in order, whatever the tile.
 // Computed in f32, and rounded once; softmax without a logarithm rounds every step of ONNX's function body to the type
 // of its result, which is the precision that Attention asks for. Logarithms would lose the digits that cancel.
 #include <algorithm>
@@ -24,13 +25,21 @@ struct Lines {
     outer = static_cast<int>(out[0].chunk);
     length = static_cast<int>(out[1].chunk);
     inner = static_cast<int>(out[2].chunk);
-    require_chunk(setup, 0, 1);
+    require_chunk(setup, 0, 1, 2);
     if (length == 0) reject(setup, setup.spec->operands[0].at + 1 + params::kAxisWords, "length", "accepted: 1 or more");
   }
 
+  bool rows() const { return x.axes[2].extent == 1; }
   int64_t block() const { return int64_t{length} * inner; }
   int64_t elements() const { return outer * block(); }
-  const float* words(const Call& call) const { return words_in<float>(x, call, 0, elements(), kScratchWords); }
+  // Those of one member of o, side by side.
+  const float* words(const Call& call, int o) const {
+    const int64_t first = o * x.axes[0].stride, step = x.axes[1].stride;
+    if (step == inner || length == 1) return words_in<float>(x, call, first, block(), kScratchWords);
+    auto* words = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(block()) * 4));
+    for (int n = 0; n < length; ++n) std::copy_n(words_in<float>(x, call, first + n * step, inner, kScratchWords), inner, words + int64_t{n} * inner);
+    return words;
+  }
   Result<float> result(const Call& call) const { return {dtype, call, static_cast<size_t>(elements())}; }
 };
 
@@ -39,17 +48,17 @@ class Softmax final : public Kernel {
   explicit Softmax(const Setup& setup) : lines_(setup), log_(setup.scalars[params::softmax::scalar::log] != 0), steps_(log_ ? params::dtype::f32 : lines_.dtype) {
     const uint32_t given = setup.scalars[params::softmax::scalar::length];
     length_ = given == 0 ? lines_.length : static_cast<int>(given);
-    if (given > static_cast<uint32_t>(lines_.length) || (length_ < lines_.length && lines_.inner != 1)) {
+    if (given > static_cast<uint32_t>(lines_.length) || (length_ < lines_.length && !lines_.rows())) {
       reject(setup, params::softmax::length, "length", "accepted: 0, or up to the " + std::to_string(lines_.length) + " of the chunk where i has one member");
     }
   }
 
   void run(const Call& call) const override {
-    const float* x = lines_.words(call);
     const Result<float> result = lines_.result(call);
     float* out = result.words;
-    for (int o = 0; o < lines_.outer; ++o, x += lines_.block(), out += lines_.block()) {
-      if (lines_.inner == 1) {
+    for (int o = 0; o < lines_.outer; ++o, out += lines_.block()) {
+      const float* x = lines_.words(call, o);
+      if (lines_.rows()) {
         simd().softmax_row(steps_, log_, x, out, length_);
         std::fill(out + length_, out + lines_.length, 0.0f);
       } else {
@@ -81,11 +90,11 @@ class Lrn final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const float* x = lines_.words(call);
     const Result<float> result = lines_.result(call);
     float* out = result.words;
     const ptrdiff_t n = lines_.inner;
-    for (int o = 0; o < lines_.outer; ++o, x += lines_.block(), out += lines_.block()) {
+    for (int o = 0; o < lines_.outer; ++o, out += lines_.block()) {
+      const float* x = lines_.words(call, o);
       for (int c = 0; c < lines_.length; ++c) {
         const int first = std::max(0, c - before_), last = std::min(lines_.length - 1, c + after_);
         simd().lrn_row(x + c * n, x + first * n, last - first + 1, n, scale_, bias_, beta_, out + c * n, lines_.inner);

@@ -18,14 +18,15 @@ template <class Byte>
 struct Line {
   const Byte* x;
   Byte* out;
-  int length, step;  // members, and from one to the next
+  int length;                // members
+  int64_t x_step, out_step;  // from one to the next
 };
 
 class SoftmaxBytes final : public Kernel {
  public:
   explicit SoftmaxBytes(const Setup& setup)
       : x_(setup.operands[operand::x]), powers_(setup.operands[operand::powers]), factor_(setup.f32(scalar::factor)), zero_(static_cast<int32_t>(setup.scalars[scalar::zero])) {
-    require_chunk(setup, operand::x, operand::out);
+    require_chunk(setup, operand::x, operand::out, 3);
     const auto& out = setup.operands[operand::out].axes;
     outer_ = static_cast<int>(out[0].chunk);
     chunk_ = static_cast<int>(out[1].chunk);
@@ -52,8 +53,8 @@ class SoftmaxBytes final : public Kernel {
   void run_as(const Call& call) const {
     const auto* x = reinterpret_cast<const Byte*>(x_.in(call));
     auto* out = reinterpret_cast<Byte*>(call.out);
-    for (int o = 0; o < outer_; ++o, x += int64_t{chunk_} * inner_, out += int64_t{chunk_} * inner_) {
-      for (int i = 0; i < inner_; ++i) row<Byte>({x + i, out + i, length_, inner_}, powers_.f32_in(call));
+    for (int o = 0; o < outer_; ++o, x += x_.axes[0].stride, out += int64_t{chunk_} * inner_) {
+      for (int i = 0; i < inner_; ++i) row<Byte>({x + i * x_.axes[2].stride, out + i, length_, x_.axes[1].stride, inner_}, powers_.f32_in(call));
       if (inner_ == 1) std::fill(out + length_, out + chunk_, Byte{});
     }
   }
@@ -61,19 +62,19 @@ class SoftmaxBytes final : public Kernel {
   template <class Byte>
   void row(const Line<Byte>& line, const float* powers) const {
     Byte most = line.x[0];
-    for (int n = 1; n < line.length; ++n) most = std::max(most, line.x[int64_t{n} * line.step]);
+    for (int n = 1; n < line.length; ++n) most = std::max(most, line.x[n * line.x_step]);
     const int shift = kEntries - 1 - most;
     float sum = 0.0f;
-    for (int n = 0; n < line.length; ++n) sum += powers[shift + line.x[int64_t{n} * line.step]];
+    for (int n = 0; n < line.length; ++n) sum += powers[shift + line.x[n * line.x_step]];
     if (line.length <= kEntries) {
-      for (int n = 0; n < line.length; ++n) line.out[int64_t{n} * line.step] = result<Byte>(powers[shift + line.x[int64_t{n} * line.step]], sum);
+      for (int n = 0; n < line.length; ++n) line.out[n * line.out_step] = result<Byte>(powers[shift + line.x[n * line.x_step]], sum);
       return;
     }
     // A long row has every result several times.
     constexpr int kLeast = std::numeric_limits<Byte>::min();
     Byte results[kEntries];
     for (int value = kLeast; value <= most; ++value) results[value - kLeast] = result<Byte>(powers[shift + value], sum);
-    for (int n = 0; n < line.length; ++n) line.out[int64_t{n} * line.step] = results[line.x[int64_t{n} * line.step] - kLeast];
+    for (int n = 0; n < line.length; ++n) line.out[n * line.out_step] = results[line.x[n * line.x_step] - kLeast];
   }
 
   // The product of two f32 is a double, and no quotient that is not half an odd number becomes one when it is rounded.

@@ -59,12 +59,16 @@ class Window {
     return (channels - 1) * x_c.stride + (x_h.chunk - 1) * x_h.stride + (x_w.chunk - 1) * x_w.stride + 1;
   }
 
-  // Calls use(channel index, taps over its plane) for `channels` channels of elements that start at `first`, each `stride`
-  // behind the one before.
+  // Calls use(channel index, taps over its plane) for `channels` channels of elements that start at `first`.
+  template <class Element, class Use>
+  void for_channels(const Call& call, const Element* first, int channels, Element padding, Use use) const {
+    for_each_channel(call, channels, padding, [&](int c) { return first + c * x_c.stride; }, use);
+  }
+  // The same of channels that begin at channel(index), which may be overwritten when the next one is asked for.
   // Two planes in scratch take turns: the next one is filled before the last is used, so that its
   // stores have left the core's store buffer by then.
-  template <class Element, class Use>
-  void for_channels(const Call& call, const Element* first, ptrdiff_t stride, int channels, Element padding, Use use) const {
+  template <class Element, class Channel, class Use>
+  void for_each_channel(const Call& call, int channels, Element padding, Channel channel, Use use) const {
     using Moved = typename MovedAs<sizeof(Element)>::Type;  // copies move elements of any type
     Moved bits;
     std::memcpy(&bits, &padding, sizeof bits);
@@ -73,7 +77,7 @@ class Window {
     Moved* const planes[2] = {plane<Moved>(0), plane<Moved>(1)};
     const TapsOf<Element> taps[2] = {plane_taps<Element>(0), plane_taps<Element>(1)};
     for (int c = 0; c <= channels; ++c) {
-      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(first + c * stride), planes[c % 2]);
+      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(channel(c)), planes[c % 2]);
       if (c > 0) use(c - 1, taps[(c - 1) % 2]);
     }
   }

@@ -11,22 +11,13 @@ namespace onedispatch {
 
 namespace {
 
-// Kernels that compute each element in one order, for any tile and any strides. Those of them that sum along steps
-// take the members in order, too.
-constexpr const char* kJoined[] = {"od::conv", "od::dwconv", "od::eltwise", "od::gemm"};
-constexpr const char* kSumsInOrder[] = {"od::conv", "od::gemm"};
-constexpr const char* kPanels[] = {"w", "b", "bias", "scale", "out_zero"};  // operands of those that may lie in panels
-constexpr const char* kInPlace[] = {"out"};            // results that may be written where the tensor lies
-constexpr const char* kOfBytes[] = {"od::conv", "od::gemm"};
-constexpr const char* kFinishes[] = {"bias", "scale", "out_zero", "table"};  // and that the last step alone reads
+// Operands of kernels that join panels: those that may lie in them, and those that the last step alone reads.
+constexpr const char* kPanels[] = {"w", "b", "bias", "scale", "out_zero"};
+constexpr const char* kFinishes[] = {"bias", "scale", "out_zero", "table"};
 
-// Names of kernels may have a version.
 template <size_t count>
 bool is_one_of(const char* given, const char* const (&names)[count]) {
-  return std::any_of(names, names + count, [given](const char* name) {
-    const size_t length = std::strlen(name);
-    return std::strncmp(given, name, length) == 0 && (given[length] == '@' || given[length] == 0);
-  });
+  return std::any_of(names, names + count, [given](const char* name) { return std::strcmp(given, name) == 0; });
 }
 
 class JoinedOperation final : public CallableOperation {
@@ -89,7 +80,7 @@ uint32_t along_of(const od_setup& setup, uint32_t dim) {
 std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   const od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
-  if (!is_one_of(spec.name, kJoined) || plan->origin() != Origin::kOwn) return nullptr;
+  if (spec.joins == OD_JOIN_NO || plan->origin() != Origin::kOwn) return nullptr;
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
@@ -97,30 +88,30 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
-  shape->joins_steps = is_one_of(spec.name, kSumsInOrder) && !rounds_steps(setup);
-  uint32_t outputs = 0;
+  const bool rounds = rounds_steps(setup), panels = spec.joins == OD_JOIN_PANELS && !rounds;
+  shape->joins_steps = spec.joins >= OD_JOIN_STEPS && !rounds;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
     if (operand.present == 0) continue;
     OperandShape one;
     one.index = i;
     one.output = spec.operands[i].role == OD_ROLE_OUTPUT;
-    outputs += one.output ? 1 : 0;
     one.port = operation.references[i].port;
     one.offset = operation.references[i].offset;
     one.element = od_dtypes[operand.dtype].bytes;
     one.n_axes = spec.operands[i].n_axes;
-    one.panels = shape->joins_steps && is_one_of(spec.operands[i].name, kPanels);
-    one.in_place = shape->joins_steps && one.output && is_one_of(spec.operands[i].name, kInPlace);
-    one.finishes = shape->joins_steps && is_one_of(spec.operands[i].name, kFinishes);
+    one.panels = panels && is_one_of(spec.operands[i].name, kPanels);
+    one.in_place = panels && one.output;
+    one.finishes = panels && is_one_of(spec.operands[i].name, kFinishes);
     for (uint32_t axis = 0; axis < one.n_axes; ++axis) {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    if (one.element < 4 && !is_one_of(spec.name, kOfBytes)) return nullptr;
+    // Their sums wait in scratch, whose layout the tile decides.
+    if (one.element < 4 && spec.keeps_scratch != 0 && !panels) return nullptr;
     shape->operands.push_back(one);
   }
-  return outputs == 1 ? std::move(shape) : nullptr;
+  return shape;
 }
 
 std::shared_ptr<const CallableOperation> ReadOperation::joined(const OperationShape& shape) const {

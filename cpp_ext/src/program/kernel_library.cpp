@@ -63,7 +63,8 @@ class Declaration {
     most("word", spec_.block_words, params::kMaxWords);
     const uint32_t unit = params::kInstructionBytes;
     require(spec_.prints < OD_PRINTS, "prints: " + std::to_string(spec_.prints) + "; accepted: 0 to " + std::to_string(OD_PRINTS - 1));
-    require(spec_.code_bytes != 0 && spec_.code_bytes % unit == 0, counted(spec_.code_bytes, "byte") + " of code; accepted: multiples of " + std::to_string(unit) + " above 0");
+    require(spec_.joins < OD_JOINS, "joins: " + std::to_string(spec_.joins) + "; accepted: 0 to " + std::to_string(OD_JOINS - 1));
+  require(spec_.code_bytes != 0 && spec_.code_bytes % unit == 0, counted(spec_.code_bytes, "byte") + " of code; accepted: multiples of " + std::to_string(unit) + " above 0");
     require(spec_.words <= spec_.block_words && spec_.block_words >= params::kWords, counted(spec_.words, "word") + " in a block of " + std::to_string(spec_.block_words));
     const bool there = (spec_.dims != nullptr || spec_.n_dims == 0) && spec_.operands != nullptr &&
                        (spec_.scalars != nullptr || spec_.n_scalars == 0) && (spec_.constants != nullptr || spec_.n_constants == 0) &&

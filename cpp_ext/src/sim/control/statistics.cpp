@@ -68,6 +68,7 @@ void Simulator::finish_report(uint64_t events_before, uint64_t end) {
     const Tile& tile = array_.tiles()[array_.cores()[i].tile];
     report_.cores.push_back(CoreReport{tile.column, tile.row, sum.busy, sum.calls});
   }
+  report_.calls_made = report_.kernel_calls;
   if (options_.trace) finish_trace();
 }
 

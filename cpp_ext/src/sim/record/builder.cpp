@@ -256,7 +256,6 @@ void RecordingBuilder::join() {
       part.calls = one.steps;
       part.first_base = static_cast<uint32_t>(made_->bases.size());
       part.bases = static_cast<uint32_t>(one.bases.size()) / one.steps;
-      part.out_operand = one.out_operand;
       part.out_bytes = one.out_bytes;
       part.scratch_bytes = one.operation->scratch_bytes();
       made_->bases.insert(made_->bases.end(), one.bases.begin(), one.bases.end());

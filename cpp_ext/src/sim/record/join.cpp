@@ -341,7 +341,7 @@ bool Join::lay_out(Group& group) {
 }
 
 std::vector<JoinedPart> Join::make() {
-  if (shape_ == nullptr || parts_.size() < 2) return {};
+  if (shape_ == nullptr || (parts_.size() < 2 && shape_->steps == 1)) return {};
   for (const uint32_t part : parts_) {
     const Recording::Part& own = recording_.parts[part];
     if (own.calls != shape_->steps || own.direct) return {};
@@ -371,17 +371,29 @@ bool Join::overlaps() const {
   return false;
 }
 
+// As many members of a dimension as whole words of results have: parts of a level write no word together.
+uint32_t Join::whole_words(const Group& group, uint32_t dim) const {
+  uint32_t members = 1;
+  for (const auto& [out, layouts] : group.operands)
+    for (uint32_t axis = 0; axis < out.n_axes && out.output; ++axis)
+      if (out.along[axis] == dim && layouts[0].strides[axis] == out.element) members = std::max(members, 4 / std::min(out.element, 4u));
+  return members;
+}
+
 // As large as threads can share: rows first, then what lies behind them, then panels.
 Join::Origin Join::tile_of(const Group& group) const {
   Origin tile{};
   int64_t elements = 1;
+  const auto out = std::find_if(shape_->operands.begin(), shape_->operands.end(), [](const OperandShape& operand) { return operand.output; });
+  for (uint32_t axis = 0; axis < out->n_axes; ++axis)
+    if (out->along[axis] == OperandShape::kNothing) elements *= out->axes[axis].chunk;
   const auto enlarge = [&](uint32_t d, uint32_t unit) {
-    const uint32_t whole = (group.end[d] - group.first[d]) / unit;
+    const uint32_t whole = (group.end[d] - group.first[d]) / unit, words = unit == 1 ? whole_words(group, d) : 1;
     const auto most = unit == 1 ? whole : whole / kLeastTiles;
     const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, kTileElements / elements)));
     // Parts of about the same size.
-    const uint32_t parts = (whole + room - 1) / room, units = (whole + parts - 1) / parts;
-    tile[d] = std::max(std::min(whole * unit, tile[d]), units * unit);
+    const uint32_t parts = (whole + room - 1) / room, units = ((whole + parts - 1) / parts + words - 1) / words * words;
+    tile[d] = std::min(whole * unit, std::max(tile[d], units * unit));
     elements *= tile[d] / unit;
   };
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
@@ -428,9 +440,11 @@ bool Join::make(const Group& group, const Origin& origin, const Origin& tile, Jo
     OperandShape& operand = shape.operands[i] = laid.shape;
     if (operand.output ? !store(operand, laid.layouts[0], tile, part) : !enlarge(operand, laid.layouts[0], tile, shape.k_tile)) return false;
   }
-  for (uint32_t step = 0; step < shape.steps; ++step)
+  for (uint32_t step = 0; step < shape.steps; ++step) {
+    part.bases.insert(part.bases.end(), part.outputs.begin(), part.outputs.end());
     for (size_t i = 0; i < shape.operands.size(); ++i)
       if (!shape.operands[i].output && !lie(shape.operands[i], group.operands[i].of_step(step), step, part)) return false;
+  }
   part.operation = operation_of(shape, tile);
   if (part.operation != nullptr) place(std::move(shape), group, tile, part);
   return part.operation != nullptr;
@@ -469,9 +483,11 @@ bool Join::enlarge(OperandShape& operand, const Layout& layout, const Origin& ti
       // Rounded up: fractions may begin anywhere.
       axis.chunk = std::min(axis.extent, axis.chunk + (more > 0 ? (axis.a * more + axis.den - 1) / axis.den : axis.a * more / axis.den));
     }
-    if (layout.strides[k] % operand.element != 0) return false;
+    if (axis.chunk == 1) continue;  // its stride leads nowhere, but kernels may want a certain one
+    // No kernel expects elements that come in reverse order.
+    if (layout.strides[k] < 0 || layout.strides[k] % operand.element != 0) return false;
     axis.stride = layout.strides[k] / operand.element;
-    if (axis.stride == 0 && axis.chunk > 1) return false;
+    if (axis.stride == 0) return false;
   }
   return true;
 }
@@ -492,7 +508,7 @@ bool Join::lie(const OperandShape& operand, const Layout& layout, uint32_t step,
   return true;
 }
 
-// Lays the out chunk out, row-major, and says where its runs go.
+// Lays an output out behind those before it in the out chunk, row-major, and says where its runs go.
 bool Join::store(OperandShape& operand, const Layout& layout, const Origin& tile, JoinedPart& part) const {
   int64_t elements = 1, length = 1, base = layout.base;
   uint32_t outer = 0;  // axes of runs; what is behind them lies together
@@ -507,16 +523,17 @@ bool Join::store(OperandShape& operand, const Layout& layout, const Origin& tile
     elements *= axis.chunk;
     base += is_joined(operand, k) ? layout.strides[k] * begin_of(operand, k, part.origin, 0) : 0;
   }
-  part.out_bytes = static_cast<uint32_t>(elements * operand.element);
-  part.out_operand = operand.index;
   if (length * operand.element % 4 != 0) return false;
+  const uint32_t first = part.out_bytes / 4;
+  part.outputs.push_back({operand.index, Recording::Base::kOutChunk, part.out_bytes});
+  part.out_bytes += static_cast<uint32_t>(elements * operand.element);
   const auto words = [&](int64_t count) { return static_cast<uint32_t>(count * operand.element / 4); };
   std::array<int64_t, OD_MAX_AXES> index{};
   for (int64_t local = 0; local < elements; local += length) {
     int64_t to = base;
     for (uint32_t k = 0; k < outer; ++k) to += layout.strides[k] * index[k];
     if (to % 4 != 0) return false;
-    part.stored.push_back({0, 0, layout.argument, static_cast<uint32_t>(to / 4), words(local), words(length)});
+    part.stored.push_back({0, 0, layout.argument, static_cast<uint32_t>(to / 4), first + words(local), words(length)});
     for (uint32_t k = outer; k-- > 0;) {
       if (++index[k] < operand.axes[k].chunk) break;
       index[k] = 0;

@@ -22,8 +22,8 @@ struct JoinedPart {
   std::shared_ptr<const CallableOperation> operation;
   std::array<uint32_t, OD_MAX_DIMS> origin{};
   uint32_t steps = 1;
-  std::vector<Recording::Base> bases;  // of its operands, for each step; the output has none
-  uint32_t out_operand = 0;
+  std::vector<Recording::Base> bases;  // of its operands, for each step
+  std::vector<Recording::Base> outputs;  // those of them that lie in the out chunk
   uint32_t out_bytes = 0;
   std::vector<Stored> stored;  // `part` is of no meaning
   // The same operation that writes all of `stored` itself, from the first of them on; null where it can't.
@@ -92,6 +92,7 @@ class Join {
   const Words& words_of_view(uint32_t view);
   const Words& words_of_out(uint32_t part);
   static uint64_t byte_at(const Words& words, int64_t byte);
+  uint32_t whole_words(const Group& group, uint32_t dim) const;
   Origin tile_of(const Group& group) const;
   bool make(const Group& group, std::vector<JoinedPart>& made);
   bool make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part);

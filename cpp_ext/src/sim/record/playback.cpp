@@ -102,9 +102,8 @@ void Playback::make(const Recording::Part& part, Workspace& space) const {
     call.step = made.step;
     for (uint32_t base = 0; base < part.bases; ++base) {
       const Recording::Base& lies = recording_.bases[part.first_base + i * part.bases + base];
-      memory.operands[lies.operand] = arguments_[lies.argument] + lies.byte;
+      memory.operands[lies.operand] = (lies.argument == Recording::Base::kOutChunk ? out : arguments_[lies.argument]) + lies.byte;
     }
-    memory.operands[part.out_operand] = out;
     for (uint32_t port = 0; port < params::kOutPort; ++port)
       memory.chunks[port] = made.views[port] == kNoView ? nullptr : const_cast<uint8_t*>(chunk(made.views[port], port, space));
     part.operation->run(call, memory);

@@ -144,6 +144,7 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
     std::shared_ptr<Recording> recording = RecordingBuilder(recorder.take(), arguments).make();
     recording->guard.instructions.assign(bytes, bytes + size);
     recording->report = report;
+    recording->report.calls_made = recording->kernel_calls();
     recording->took = array_.now - start;
     made = std::move(recording);
   } catch (const NotRecordable& reason) {

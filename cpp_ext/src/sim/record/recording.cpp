@@ -13,6 +13,12 @@ bool overlap(const DdrRegions& regions) {
   return false;
 }
 
+uint64_t Recording::kernel_calls() const {
+  uint64_t made = 0;
+  for (const Part& part : parts) made += part.calls;
+  return made;
+}
+
 void Guard::expect(const DdrRegions& regions) {
   for (const auto& region : regions) arguments.push_back({region->bytes, region->address % kBurst});
   for (const WordRange& range : deciding) {

@@ -59,8 +59,9 @@ struct Recording {
     uint32_t step = 0;
     std::array<uint32_t, params::kOutPort> views{kNoView, kNoView};
   };
-  // Where an operand of a joined operation lies.
+  // Where an operand of a joined operation lies: in an argument, or its out chunk.
   struct Base {
+    static constexpr uint32_t kOutChunk = ~0u;
     uint32_t operand = 0, argument = 0;
     uint64_t byte = 0;
   };
@@ -71,7 +72,6 @@ struct Recording {
     uint32_t first_call = 0, calls = 0;
     uint32_t view = kNoView;
     uint32_t first_base = 0, bases = 0;  // of a joined one: of each call
-    uint32_t out_operand = 0;
     uint32_t out_bytes = 0, scratch_bytes = 0;
     bool direct = false;  // its out chunk is made where it will lie
     Space space;
@@ -97,6 +97,8 @@ struct Recording {
   uint32_t most_words = 0;  // of a chunk that is put together
   uint32_t most_out_bytes = 0, most_scratch_bytes = 0;
   std::vector<std::shared_ptr<const CallableOperation>> operations;  // that parts point to
+
+  uint64_t kernel_calls() const;
 };
 
 }  // namespace onedispatch::sim

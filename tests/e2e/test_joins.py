@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel calls of a recorded run that one call makes instead: how many are left, and the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import onedispatch as od
+from onedispatch.dispatch.runtime import device
+from tests.ops.case import run_onnxruntime
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+Array = np.ndarray[Any, Any]
+THREADS = (1, 2, 3, 7)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network of one kernel, whose tiles, and steps, do not divide its extents."""
+
+    inputs: str
+    outputs: str
+    body: str
+    most: int  # calls that a replayed run may make of it
+    constants: tuple[tuple[str, tuple[int, ...]], ...] = ()  # weights: names and shapes
+    values: tuple[tuple[str, tuple[float, ...]], ...] = ()  # others: floats, or whole numbers
+    below: int = 0  # of inputs that are whole numbers
+
+    def model(self) -> onnx.ModelProto:
+        head = '<ir_version: 8, opset_import: ["" : 18]>'
+        graph = f"g ({self.inputs}) => ({self.outputs}) {{ {self.body} }}"
+        proto: onnx.ModelProto = parser.parse_model(f"{head} {graph}")
+        rng = np.random.default_rng(5)
+        for name, shape in self.constants:
+            values = rng.standard_normal(shape, np.float32) / 3
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+        for name, given in self.values:
+            array = np.array(given)
+            array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        return proto
+
+    def feed(self, seed: int) -> dict[str, Array]:
+        rng = np.random.default_rng(seed)
+        feed = {}
+        for value in self.model().graph.input:
+            shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            if dtype == np.bool_:
+                feed[value.name] = rng.random(shape) < 0.5
+            elif dtype.kind in "iu":
+                low = 0 if dtype.kind == "u" else -self.below
+                feed[value.name] = rng.integers(low, self.below, shape).astype(dtype)
+            else:
+                feed[value.name] = rng.standard_normal(shape).astype(dtype)
+        return feed
+
+
+CASES = {
+    # Rows that indices name, of a table that streams by: the last step has fewer of its rows.
+    "take": Case(
+        "float[30011, 100] x, int64[77] i", "float[77, 100] y", "y = Gather<axis = 0>(x, i)", 4, below=30011
+    ),
+    "take along columns": Case(
+        "float[7, 5003] x, int64[7, 131] i",
+        "float[7, 131] y",
+        "y = GatherElements<axis = 1>(x, i)",
+        4,
+        below=5003,
+    ),
+    # Two outputs: the second is the sum that the first is made of.
+    "normalise": Case(
+        "float[1, 300, 130] x, float[1, 300, 130] r",
+        "float[1, 300, 130] y, float[1, 300, 130] z",
+        "t = Add(x, r) n = LayerNormalization(t, s, b) y = Neg(n) z = Neg(t)",
+        30,
+        (("s", (130,)), ("b", (130,))),
+    ),
+    "softmax of rows": Case("float[701, 150] x", "float[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
+    "softmax of columns": Case("float[3, 301, 77] x", "float[3, 301, 77] y", "y = Softmax<axis = 1>(x)", 12),
+    "lrn": Case("float[1, 50, 40, 41] x", "float[1, 50, 40, 41] y", "y = LRN<size = 5>(x)", 12),
+    "largest": Case(
+        "float[1, 37, 61, 59] x",
+        "float[1, 37, 30, 29] y",
+        "y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(x)",
+        6,
+    ),
+    "average": Case(
+        "float[1, 37, 61, 59] x",
+        "float[1, 37, 61, 59] y",
+        "y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x)",
+        14,
+    ),
+    "channels": Case(
+        "float[1, 67, 61, 59] x",
+        "float[1, 67, 61, 59] y",
+        "y = Conv<group = 67, kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w, b)",
+        24,
+        (("w", (67, 1, 3, 3)), ("b", (67,))),
+    ),
+    "large windows": Case(  # steps of one channel, whose weights lie apart
+        "float[1, 3, 96, 90] x",
+        "float[1, 20, 12, 11] y",
+        "y = Conv<kernel_shape = [8, 8], strides = [8, 8]>(x, w, b)",
+        15,
+        (("w", (20, 3, 8, 8)), ("b", (20,))),
+    ),
+    "select": Case(
+        "bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9
+    ),
+    "compare": Case("float[300, 152] x, float[152] z", "bool[300, 152] y", "y = Less(x, z)", 9),
+    "binary": Case(
+        "int32[300, 151] x, int32[151] z", "int32[300, 151] y", "y = BitwiseXor(x, z)", 9, below=1 << 30
+    ),
+    "long integers": Case(
+        "int64[300, 151] x, int64[151] z", "int64[300, 151] y", "y = BitwiseXor(x, z)", 9, below=1 << 30
+    ),
+    "cast": Case("int64[300, 151] x", "float[300, 151] y", "y = Cast<to = 1>(x)", 9, below=1 << 30),
+    "resample": Case(
+        "float[1, 90, 31, 30] x",
+        "float[1, 90, 62, 60] y",
+        'y = Resize<mode = "linear">(x, , s)',
+        80,
+        values=(("s", (1.0, 1.0, 2.0, 2.0)),),
+    ),
+    "half": Case("float16[300, 150] x, float16[150] z", "float16[300, 150] y", "y = Mul(x, z)", 9),
+    "half softmax": Case("float16[701, 150] x", "float16[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
+    "bytes": Case(
+        "uint8[300, 151] x, uint8[151] z", "uint8[300, 151] y", "y = BitwiseAnd(x, z)", 9, below=256
+    ),
+    "turned": Case("float[91, 83, 77] x", "float[77, 91, 83] y", "y = Transpose<perm = [2, 0, 1]>(x)", 90),
+    "reversed": Case(
+        "float[200, 300] x",
+        "float[200, 300] y",
+        "t = Slice(x, first, last, axes, steps) y = Neg(t)",
+        40,
+        values=(("first", (-1,)), ("last", (-9999,)), ("axes", (0,)), ("steps", (-1,))),
+    ),
+}
+
+
+def bits(results: list[Array]) -> list[bytes]:
+    return [result.tobytes() for result in results]
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the simulator says of each run."""
+    seen: list[dict[str, Any]] = []
+    make = device._report
+
+    def report(raw: Any, *rest: Any) -> Any:
+        seen.append(dict(raw))
+        return make(raw, *rest)
+
+    monkeypatch.setattr(device, "_report", report)
+    return seen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_joined_calls_are_few_and_leave_the_bits_of_the_engine(
+    name: str, reports: list[dict[str, Any]]
+) -> None:
+    case = CASES[name]
+    compiled = od.compile(case.model(), fallback="error")
+    engine = od.InferenceSession(compiled, threads=1, record=False)
+    expected = [bits(engine.run(None, case.feed(seed))) for seed in range(4)]
+    for threads in THREADS:
+        session = od.InferenceSession(compiled, threads=threads, record=True)
+        for seed in range(4):
+            results = session.run(None, case.feed(seed))
+            assert bits(results) == expected[seed]
+        assert session.last_run is not None  # which makes the report
+        last = reports[-1]
+        assert last["recorded"] == "replayed"
+        assert last["calls_made"] <= case.most < last["kernel_calls"]
+    for result, wanted in zip(results, run_onnxruntime(case.model(), case.feed(3)), strict=True):
+        if wanted.dtype.kind == "f":
+            np.testing.assert_allclose(
+                result.astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3
+            )
+        else:
+            np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_indices_out_of_range_fail_as_on_the_engine(threads: int) -> None:
+    """In a call that was joined over steps and tiles; what came before it is made by the engine again."""
+    case = CASES["take"]
+    compiled = od.compile(case.model(), fallback="error")
+    recording, engine = (od.InferenceSession(compiled, threads=threads, record=on) for on in (True, False))
+    for seed in range(3):
+        recording.run(None, case.feed(seed))
+    feed = case.feed(9)
+    feed["i"][[3, 70]] = 30011, -30012
+    texts = []
+    for session in (recording, engine):
+        with pytest.raises(od.OneDispatchError) as caught:
+            session.run(None, feed)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+    feed = case.feed(9)
+    feed["i"][:2] = -30011, 30010
+    for session in (recording, engine):
+        assert np.array_equal(session.run(None, feed)[0], feed["x"][feed["i"]])
