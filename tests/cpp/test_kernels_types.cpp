@@ -194,6 +194,59 @@ TEST(ElementTypes, TheLargestOfAWindowKnowsSigns) {
   });
 }
 
+// Whole numbers, whose sums are exact: in panels, and with gaps between the channels of the result.
+TEST(Levels, ConvolutionsWithOutputsInLanes) {
+  on_every_level([] {
+    Random random(5);
+    const auto fill = [&random](size_t count) {
+      std::vector<float> values(count);
+      for (float& x : values) x = static_cast<float>(random.in(0, 16) - 8);
+      return values;
+    };
+    for (int turn = 0; turn < 60; ++turn) {
+      const int taps = random.in(1, 9), channels = random.in(1, 5), panels = random.in(1, 3), outputs = random.in(1, 70);
+      const int rows = random.in(1, 5), columns = random.in(1, 40), w_tap = outputs + random.in(0, 3), gap = random.in(0, 5);
+      const int x_row = columns + 3, x_channel = x_row * (rows + 3), w_panel = channels * taps * w_tap + 5, pixels = rows * columns + gap;
+      std::vector<int32_t> offsets;
+      for (int tap = 0; tap < taps; ++tap) offsets.push_back(random.in(0, 2) * x_row + random.in(0, 2));
+      const std::vector<float> x = fill(static_cast<size_t>(x_channel * channels * panels)), w = fill(static_cast<size_t>(w_panel * panels));
+      std::vector<float> y = fill(static_cast<size_t>(outputs * pixels)), want = y;
+      const bool accumulate = random.chance(50);
+      simd().conv_f32({x.data(), x_channel, x_row, offsets.data(), taps, channels, panels - 1, w.data(), w_tap, w_panel, y.data(), pixels, outputs, rows, columns, accumulate});
+      for (int i = 0; i < outputs * rows * columns; ++i) {
+        const int output = i / (rows * columns), row = i / columns % rows, column = i % columns;
+        float& sum = want[static_cast<size_t>(output * pixels + row * columns + column)];
+        if (!accumulate) sum = 0;
+        for (int k = 0; k < panels * channels * taps; ++k) {
+          const int channel = k / taps, tap = k % taps, at = channel / channels * w_panel + (channel % channels * taps + tap) * w_tap + output;
+          sum += w[static_cast<size_t>(at)] * x[static_cast<size_t>(channel * x_channel + offsets[static_cast<size_t>(tap)] + row * x_row + column)];
+        }
+      }
+      ASSERT_EQ(y, want) << taps << " " << channels << " " << panels << " " << outputs << " " << rows << " x " << columns;
+    }
+  });
+}
+
+TEST(Levels, ProductsOfPanels) {
+  on_every_level([] {
+    Random random(6);
+    for (int turn = 0; turn < 30; ++turn) {
+      const int m = random.in(1, 20), n = random.in(1, 150), k = random.in(1, 9), panels = random.in(1, 4), a_panel = k * m + 3, b_panel = k * n + 7;
+      std::vector<float> a(static_cast<size_t>(a_panel * panels)), b(static_cast<size_t>(b_panel * panels)), c(static_cast<size_t>(m * n), 7);
+      for (float& x : a) x = static_cast<float>(random.in(0, 16) - 8);
+      for (float& x : b) x = static_cast<float>(random.in(0, 16) - 8);
+      const bool accumulate = random.chance(50);
+      simd().gemm_f32({a.data(), k, 1, b.data(), n, c.data(), n, m, n, k, accumulate, panels - 1, a_panel, b_panel});
+      for (int i = 0; i < m * n; ++i) {
+        float want = accumulate ? 7 : 0;
+        for (int p = 0; p < panels; ++p)
+          for (int j = 0; j < k; ++j) want += a[static_cast<size_t>(p * a_panel + i / n * k + j)] * b[static_cast<size_t>(p * b_panel + j * n + i % n)];
+        ASSERT_EQ(c[static_cast<size_t>(i)], want);
+      }
+    }
+  });
+}
+
 TEST(ElementTypes, ProductsOfWordsWrap) {
   on_every_level([] {
     Random random(3);
