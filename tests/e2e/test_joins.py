@@ -131,6 +131,8 @@ CASES = {
         values=(("s", (1.0, 1.0, 2.0, 2.0)),),
     ),
     "half": Case("float16[300, 150] x, float16[150] z", "float16[300, 150] y", "y = Mul(x, z)", 9),
+    # Inputs begin with words, also where results have more bytes: at every other element.
+    "half as words": Case("float16[3, 131074] x", "float[3, 131074] y", "y = Cast<to = 1>(x)", 40),
     "half softmax": Case("float16[701, 150] x", "float16[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
     "bytes": Case(
         "uint8[300, 151] x, uint8[151] z", "uint8[300, 151] y", "y = BitwiseAnd(x, z)", 9, below=256

@@ -303,8 +303,8 @@ def test_what_is_no_library(tmp_path: Path) -> None:
 
 # What is changed in the library's source or in its declaration -> what is said of it.
 WRONG = {
-    ("{OD_LIBRARY_HEAD, ", "{4, 0, 0, 0, 0, 0, "): "version 4 of the kernel interface; accepted: 3",
-    ("{OD_LIBRARY_HEAD, ", "{3, sizeof(od_library), 8, 8, 8, 8, "): "od_kernel has 8 bytes",
+    ("{OD_LIBRARY_HEAD, ", "{3, 0, 0, 0, 0, 0, "): "version 3 of the kernel interface; accepted: 4",
+    ("{OD_LIBRARY_HEAD, ", "{4, sizeof(od_library), 8, 8, 8, 8, "): "od_kernel has 8 bytes",
     ("prepare, NULL, run, free", "prepare, NULL, NULL, free"): "prepare, run or release is null",
     ("{&test_blend_spec, ", "{NULL, "): "its declaration or its name is null",
     ('"test", kernels, 1', '"test", 0, 1'): "its table of kernels or plug-ins is null",
@@ -331,7 +331,8 @@ WRONG = {
     ("210, 256, 2048,", "210, 600, 2048,"): "600 words; accepted: at most 512",
     ("210, 256, 2048,", "210, 256, 0,"): "0 bytes of code; accepted: multiples of 16",
     ("210, 256, 2048,", "210, 256, 2047,"): "2,047 bytes of code",
-    ("OD_PRINT_NO}", "7u}"): "prints: 7; accepted: 0 to 2",
+    ("OD_PRINT_NO, ", "7u, "): "prints: 7; accepted: 0 to 2",
+    ("OD_JOIN_NO}", "7u}"): "joins: 7; accepted: 0 to 3",
     ("test_blend_cost, 5,", "0, 5,"): "a table of its declaration is null",
     ("blend_operands, 8, 0, 0,", "blend_operands, 8, 0, 1,"): "a table of its declaration is null",
     ('"test::blend@1"', '"test::' + "b" * 64 + '@1"'): "a name of more than 64 bytes",

@@ -2,6 +2,7 @@
 #include "sim/record/join.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 namespace onedispatch::sim {
@@ -371,13 +372,18 @@ bool Join::overlaps() const {
   return false;
 }
 
-// As many members of a dimension as whole words of results have: parts of a level write no word together.
+// Tiles begin at multiples of so many members of a dimension: parts of a level write no word together, and what an operand
+// is aligned to stays where it was in its chunk.
 uint32_t Join::whole_words(const Group& group, uint32_t dim) const {
-  uint32_t members = 1;
-  for (const auto& [out, layouts] : group.operands)
-    for (uint32_t axis = 0; axis < out.n_axes && out.output; ++axis)
-      if (out.along[axis] == dim && layouts[0].strides[axis] == out.element) members = std::max(members, 4 / std::min(out.element, 4u));
-  return members;
+  int64_t members = 1;
+  for (const auto& [operand, layouts] : group.operands) {
+    for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
+      if (operand.along[axis] != dim) continue;
+      const bool runs = operand.output && layouts[0].strides[axis] == operand.element;
+      members = std::lcm(members, std::lcm(operand.axes[axis].align, runs ? 4 / std::min<int64_t>(operand.element, 4) : 1));
+    }
+  }
+  return static_cast<uint32_t>(members);
 }
 
 // As large as threads can share: rows first, then what lies behind them, then panels.
