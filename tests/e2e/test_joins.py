@@ -133,6 +133,14 @@ CASES = {
     "half": Case("float16[300, 150] x, float16[150] z", "float16[300, 150] y", "y = Mul(x, z)", 9),
     # Inputs begin with words, also where results have more bytes: at every other element.
     "half as words": Case("float16[3, 131074] x", "float[3, 131074] y", "y = Cast<to = 1>(x)", 40),
+    "half product": Case(  # the last step has fewer members, and its weights begin further back
+        "float16[40, 514] x",
+        "float16[40, 128] y",
+        "v = Mul(w, s) c = Cast<to = 10>(v) y = MatMul(x, c)",
+        24,
+        (("w", (514, 128)),),
+        (("s", (0.01,)),),
+    ),
     "half softmax": Case("float16[701, 150] x", "float16[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
     "bytes": Case(
         "uint8[300, 151] x, uint8[151] z", "uint8[300, 151] y", "y = BitwiseAnd(x, z)", 9, below=256

@@ -282,7 +282,7 @@ void Conv::find_weights(const Call& call, Sources& from) const {
   auto* words = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(rows * panels * reach + kOverrun) * sizeof(float)));
   from.w = words;
   for (int64_t i = 0; i < rows * panels; ++i, words += reach) {
-    const int64_t at = i / panels * w_outputs_.stride + i % panels * w_channels_.stride;
+    const int64_t at = weights(call) + i / panels * w_outputs_.stride + i % panels * w_channels_.stride;
     simd().widen(w_.dtype, w_.in(call) + at * element_bytes(w_.dtype), words, static_cast<size_t>(reach));
   }
   from.w_channels = reach;

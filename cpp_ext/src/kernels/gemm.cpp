@@ -59,7 +59,7 @@ class Gemm final : public Kernel {
   template <class Word>
   void read_b(const Call& call, const ChunkOffsets& at, Product<Word>& g) const;
   template <class Word>
-  void widen_panels(const Call& call, Product<Word>& g) const;
+  void widen_panels(const Call& call, int64_t first, Product<Word>& g) const;
   template <class Word>
   void multiply_panels(Product<Word>& g, int64_t next) const;
   void add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const;
@@ -260,22 +260,22 @@ void Gemm::add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool 
     if constexpr (std::is_same_v<Word, int32_t>) {
       if (a_zero_.present) less_zeros(call, at, g.k, const_cast<int32_t*>(g.a));  // narrow, so g.a is scratch
     }
-    if ((b_k_panels_ || b_n_panels_) && !is_word(b_.dtype)) return widen_panels(call, g);
+    if ((b_k_panels_ || b_n_panels_) && !is_word(b_.dtype)) return widen_panels(call, at.b, g);
     read_b(call, at, g);
     g.b_panel = b_k_panels_.stride;
   }
   multiply_panels(g, b_n_panels_.stride);
 }
 
-// Panels of narrow elements, widened into scratch.
+// Panels of narrow elements from `first` on, widened into scratch.
 template <class Word>
-void Gemm::widen_panels(const Call& call, Product<Word>& g) const {
+void Gemm::widen_panels(const Call& call, int64_t first, Product<Word>& g) const {
   const int64_t depth = b_k_panels_ ? std::min<int64_t>(b_k_panels_.length, g.k) : g.k, width = b_n_panels_ ? b_n_panels_.length : g.n;
   const int64_t rows = (g.n + width - 1) / width, panels = (g.k + depth - 1) / depth, elements = reach(b_k_, depth, b_n_, width);
   auto* words = static_cast<Word*>(scratch(kScratchOtherWords, static_cast<size_t>(rows * panels * elements) * sizeof(Word)));
   g.b = words;
   for (int64_t i = 0; i < rows * panels; ++i, words += elements) {
-    const int64_t at = i / panels * b_n_panels_.stride + i % panels * b_k_panels_.stride;
+    const int64_t at = first + i / panels * b_n_panels_.stride + i % panels * b_k_panels_.stride;
     simd().widen(b_.dtype, b_.in(call) + at * element_bytes(b_.dtype), words, static_cast<size_t>(elements));
   }
   g.b_k = b_k_.stride;
