@@ -33,17 +33,21 @@ void put_back(const std::vector<uint8_t>& copy, const std::vector<WordRange>& ra
 
 constexpr uint8_t kScrambled = 0xA5;
 
-// Which NaN comes of several depends on the order of operands of an instruction, which is the compiler's.
-bool is_nan(const uint8_t* word) { return (load32(word) & 0x7FFFFFFFu) > 0x7F800000u; }
+// Which NaN comes of several depends on the order of operands of an instruction, which is the compiler's. Words do not say
+// what they hold: one NaN of 32 bits, or two values of 16.
+bool same_but_for_nans(const uint8_t* a, const uint8_t* b) {
+  const uint32_t x = load32(a), y = load32(b);
+  const auto nan = [](uint32_t word) { return (word & 0x7FFFFFFFu) > 0x7F800000u; };
+  const auto half_nan = [](uint32_t half) { return (half & 0x7FFFu) > 0x7C00u; };  // those of bf16, too
+  const auto same_half = [&](uint32_t p, uint32_t q) { return p == q || (half_nan(p) && half_nan(q)); };
+  return x == y || (nan(x) && nan(y)) || (same_half(x & 0xFFFFu, y & 0xFFFFu) && same_half(x >> 16, y >> 16));
+}
 
 std::string first_difference(const std::vector<uint8_t>& played, const std::vector<uint8_t>& by_engine, const std::vector<WordRange>& ranges) {
   size_t at = 0;
   for (const WordRange& range : ranges) {
-    for (uint32_t i = 0; i < range.words; ++i, at += 4) {
-      const bool both_nan = is_nan(&played[at]) && is_nan(&by_engine[at]);
-      if (!both_nan && std::memcmp(&played[at], &by_engine[at], 4) != 0)
-        return "word " + std::to_string(range.first + i) + " of argument " + std::to_string(range.argument);
-    }
+    for (uint32_t i = 0; i < range.words; ++i, at += 4)
+      if (!same_but_for_nans(&played[at], &by_engine[at])) return "word " + std::to_string(range.first + i) + " of argument " + std::to_string(range.argument);
   }
   return "";
 }
