@@ -13,11 +13,7 @@ Order::Order(const Dataflow& flow, const DdrRegions& regions)
     for (size_t i = 0; i < regions.size(); ++i) (*bits)[i].resize(regions[i]->bytes / 4);
   }
   for (const DdrAccess& access : flow.accesses) {
-    Words& words = words_[access.argument];
-    if (!access.write || !words.writer.empty()) continue;
-    words.writer.resize(regions[access.argument]->bytes / 4);
-    words.readers.resize(words.writer.size());
-    words.access.resize(words.writer.size());
+    if (access.write) words_[access.argument].resize(regions[access.argument]->bytes / 4);
   }
   mark_deciding();
 }
@@ -86,57 +82,57 @@ uint32_t Order::with(uint32_t set, const std::vector<uint32_t>& members) {
 void Order::follow_read(uint32_t index) {
   const DdrAccess& access = flow_.accesses[index];
   const std::vector<uint32_t>& consumers = consumers_[index];
-  Words& words = words_[access.argument];
+  std::vector<Word>& words = words_[access.argument];
   std::vector<bool>& outside = outside_[access.argument];
   uint32_t writer = 0, before = ~0u, after = 0;
   flow_.segments.for_runs(flow_.segments.whole(access.segment), [&](Space, uint32_t first, uint32_t count) {
-    if (words.writer.empty()) {
+    if (words.empty()) {
       std::fill_n(outside.begin() + first, count, true);
       return;
     }
-    for (uint32_t word = first; word < first + count; ++word) {
-      if (words.writer[word] == 0) outside[word] = true;
-      if (words.writer[word] != writer) {
-        writer = words.writer[word];
+    for (uint32_t at = first; at < first + count; ++at) {
+      Word& word = words[at];
+      if (word.writer == 0) outside[at] = true;
+      if (word.writer != writer) {
+        writer = word.writer;
         if (writer != 0 && decides_[index] != 0) throw NotRecordable{"packets or parameter blocks depend on words that it wrote"};
         for (const uint32_t consumer : consumers)
           if (writer != 0) precede(occurrence_of(writer - 1), consumer);
       }
-      if (words.readers[word] != before) {
-        before = words.readers[word];
+      if (word.readers != before) {
+        before = word.readers;
         after = with(before, consumers);
       }
-      words.readers[word] = after;
+      word.readers = after;
     }
   });
 }
 
 void Order::follow_write(uint32_t index) {
   const uint32_t argument = flow_.accesses[index].argument;
-  Words& words = words_[argument];
+  std::vector<Word>& words = words_[argument];
   const std::vector<bool>& outside = outside_[argument];
   std::vector<bool>& written = written_[argument];
   for (const Written& one : writes_[index]) {
     const uint32_t occurrence = occurrence_of(one.part);
     uint32_t writer = 0, readers = 0, access = ~0u;
     bool cut = false;  // the writer is another part of the same occurrence
-    for (uint32_t word = one.first; word < one.first + one.words; ++word) {
-      if (outside[word] && words.writer[word] == 0) throw NotRecordable{"it overwrites device memory that it has read"};
-      if (words.writer[word] != writer || words.access[word] != access) {
-        writer = words.writer[word];
-        access = words.access[word];
+    for (uint32_t at = one.first; at < one.first + one.words; ++at) {
+      Word& word = words[at];
+      if (word.writer == 0 && outside[at]) throw NotRecordable{"it overwrites device memory that it has read"};
+      if (word.writer != writer || word.access != access) {
+        writer = word.writer;
+        access = word.access;
         cut = writer != 0 && writer != one.part + 1 && occurrence_of(writer - 1) == occurrence;
-        if (cut) cuts_.push_back({access, writer - 1, word, 0});
+        if (cut) cuts_.push_back({access, writer - 1, at, 0});
         if (writer != 0 && occurrence_of(writer - 1) != occurrence) precede(occurrence_of(writer - 1), occurrence);
       }
       if (cut) ++cuts_.back().words;
-      if (words.readers[word] != readers) {
-        readers = words.readers[word];
+      if (word.readers != readers) {
+        readers = word.readers;
         for (const uint32_t reader : sets_[readers]) precede(reader, occurrence);
       }
-      words.writer[word] = one.part + 1;
-      words.access[word] = index;
-      words.readers[word] = 0;
+      word = {one.part + 1, index, 0};
     }
     std::fill_n(written.begin() + one.first, one.words, true);
   }

@@ -50,10 +50,10 @@ class Order {
   struct Written {
     uint32_t part, first, words;
   };
-  struct Words {  // of an argument that the run writes
-    std::vector<uint32_t> writer;   // part + 1
-    std::vector<uint32_t> access;   // by which it wrote
-    std::vector<uint32_t> readers;  // a set, since the last write
+  struct Word {
+    uint32_t writer = 0;   // part + 1
+    uint32_t access = 0;   // by which it wrote
+    uint32_t readers = 0;  // a set, since the last write
   };
 
   const Dataflow& flow_;
@@ -62,7 +62,7 @@ class Order {
   std::vector<std::vector<uint32_t>> consumers_;  // occurrences, by access
   std::vector<std::vector<Written>> writes_;      // by access
   std::vector<uint8_t> decides_;                  // by access
-  std::vector<Words> words_;                      // by argument
+  std::vector<std::vector<Word>> words_;          // by argument, of those that the run writes
   Bits outside_, deciding_, written_;
   std::vector<std::vector<uint32_t>> sets_{{}};
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
