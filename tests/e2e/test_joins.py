@@ -13,6 +13,7 @@ from onnx import parser
 
 import onedispatch as od
 from onedispatch.dispatch.runtime import device
+from onedispatch.transactions import find_device
 from tests.ops.case import run_onnxruntime
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -220,3 +221,34 @@ def test_indices_out_of_range_fail_as_on_the_engine(threads: int) -> None:
     feed["i"][:2] = -30011, 30010
     for session in (recording, engine):
         assert np.array_equal(session.run(None, feed)[0], feed["x"][feed["i"]])
+
+
+def test_each_tile_has_its_own_zero_point() -> None:
+    """Tiles of output channels, whose constants lie apart, are joined: each reads its own."""
+    proto: onnx.ModelProto = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[1, 64, 14, 14] x) => (uint8[1, 256, 14, 14] y)
+        { y = QLinearConv(x, xs, xz, w, ws, wz, ys, yz) }""")
+    rng = np.random.default_rng(5)
+    values = {"xs": np.float32(0.05), "ws": np.float32(0.03), "ys": np.float32(0.07), "xz": np.uint8(0)}
+    values |= {"wz": np.int8(0), "yz": np.uint8(77), "w": rng.integers(-9, 9, (256, 64, 1, 1), np.int8)}
+    for name, value in values.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    feed = {"x": rng.integers(0, 255, (1, 64, 14, 14), np.uint8)}
+    step = od.compile(proto, fallback="error").device_step
+    recording, engine = (
+        device.LoadedStep(device.DeviceSession(find_device("npu2"), threads=1, record=on), step)
+        for on in ("on", "off")
+    )
+    for _ in range(3):
+        before = recording.run(feed)["y"].copy()
+    assert recording.report().recorded == ("replayed",)
+    zeros = [np.frombuffer(one._arguments[6].map(), np.uint32) for one in (recording, engine)]
+    places = np.flatnonzero(zeros[0] == 77)
+    assert len(places) > 2
+    for words in zeros:
+        words[places[1]] = 99
+    after = recording.run(feed)["y"]
+    assert recording.report().recorded == ("replayed",)
+    assert np.array_equal(after, engine.run(feed)["y"])
+    assert 0 < np.count_nonzero(after != before) < after.size / 2

@@ -111,19 +111,19 @@ void Conv::place_channels(const Operand& out) {
 // in panels, too.
 void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
   const int rows = g.k, width = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
-  const int64_t depth = w_channels_ ? w_channels_.length * window_.taps() : row + rows;
+  Panels panels = w_channels_;  // of rows
+  panels.length *= window_.taps();
   const GemmF32 all = g;
   g.m = width;
   g.a_panel = from.w_channels;
-  g.b_panel = depth * g.b_k;
+  g.b_panel = panels.length * g.b_k;
   for (int done = 0; done < rows; done += g.k * (g.more_panels + 1)) {
-    const int64_t panel = (row + done) / depth, first = (row + done) % depth;
-    const auto left = static_cast<int>(std::min<int64_t>(rows - done, depth - first));
-    g.k = left;
-    g.more_panels = left == depth ? (rows - done) / left - 1 : 0;
+    const Panels::Run run = panels.run(row + done, rows - done);
+    g.k = run.members;
+    g.more_panels = run.more;
     g.b = all.b + done * all.b_k;
     for (int m = 0; m < all.m; m += width) {
-      g.a = all.a + panel * from.w_channels + first * all.a_k + (m / width) * from.w_outputs;
+      g.a = all.a + run.panel * from.w_channels + run.first * all.a_k + (m / width) * from.w_outputs;
       g.c = all.c + m * all.c_m;
       simd().gemm_f32(g);
     }
@@ -161,8 +161,8 @@ struct Conv::Columns {
   }
 };
 
-// Of the lanes of whole vectors.
-double used_lanes(int n) { return n / (16.0 * ((n + 15) / 16)); }
+// Of the lanes of the widest vectors, how many `n` elements use.
+double used_lanes(int n) { return static_cast<double>(n) / (kOverrun * ((n + kOverrun - 1) / kOverrun)); }
 
 // Whether a vector of outputs serves better than one of pixels: their weights are neighbours, their sums pay for being
 // turned, and pixels would have to be copied, or leave more lanes idle.
@@ -189,13 +189,13 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
   c.offsets = &kOneTap;
   c.x_channel = from.x_channel;
   c.x_row = window_.sh * window_.x_h.stride;
-  const int all = static_cast<int>(call.k_count), depth = w_channels_ ? static_cast<int>(w_channels_.length) : all;
+  const int all = static_cast<int>(call.k_count);
   const int most = direct ? all : std::max(1, static_cast<int>(kPlanes / window_.plane_elements()));
   for (int channel = 0, count = 0; channel < all; channel += count, c.accumulate = true) {
-    const int panel = channel / depth, within = channel % depth, left = std::min(most, all - channel);
-    c.channels = std::min(left, depth - within);
-    c.more_panels = c.channels == depth ? left / depth - 1 : 0;
-    count = c.channels * (c.more_panels + 1);
+    const Panels::Run run = w_channels_.run(channel, std::min(most, all - channel));
+    c.channels = run.members;
+    c.more_panels = run.more;
+    count = run.all();
     c.x = from.x + channel * from.x_channel + first;
     if (!direct) {
       const Taps taps = window_.planes(call, from.x + channel * from.x_channel, from.x_channel, count);
@@ -210,7 +210,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
     }
     c.outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
     for (int m = 0; m < g.m; m += c.outputs) {
-      c.w = g.a + panel * from.w_channels + within * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
+      c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
       c.y = g.c + m * g.c_m;
       simd().conv_f32(c);
     }
@@ -259,12 +259,7 @@ void Conv::find_channels(const Call& call, Sources& from) const {
     return;
   }
   from.x_channel = plane;
-  auto* words = static_cast<float*>(scratch(kScratchWords, static_cast<size_t>(count * plane + kOverrun) * sizeof(float)));
-  const uint8_t* x = window_.x.in(call) + channel(call) * element_bytes(window_.x.dtype);
-  for (int64_t c = 0; c < count; ++c) {
-    simd().widen(window_.x.dtype, x + c * window_.x_c.stride * element_bytes(window_.x.dtype), words + c * plane, static_cast<size_t>(plane));
-  }
-  from.x = words;
+  from.x = widened_panels<float>(window_.x, call, channel(call), {1, 0, count, window_.x_c.stride, plane}, kScratchWords);
 }
 
 // Narrow ones are widened, panel by panel.
@@ -279,12 +274,7 @@ void Conv::find_weights(const Call& call, Sources& from) const {
     return;
   }
   const int64_t rows = w_outputs_ ? window_.tile_c / w_outputs_.length : 1, panels = (all + depth - 1) / depth;
-  auto* words = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(rows * panels * reach + kOverrun) * sizeof(float)));
-  from.w = words;
-  for (int64_t i = 0; i < rows * panels; ++i, words += reach) {
-    const int64_t at = weights(call) + i / panels * w_outputs_.stride + i % panels * w_channels_.stride;
-    simd().widen(w_.dtype, w_.in(call) + at * element_bytes(w_.dtype), words, static_cast<size_t>(reach));
-  }
+  from.w = widened_panels<float>(w_, call, weights(call), {rows, w_outputs_.stride, panels, w_channels_.stride, reach}, kScratchOtherWords);
   from.w_channels = reach;
   from.w_outputs = panels * reach;
 }
@@ -327,7 +317,8 @@ void Conv::run(const Call& call) const {
 void Conv::finish(const Call& call, const Result<float>& result) const {
   const auto pixels = static_cast<size_t>(window_.pixels()), channels = static_cast<size_t>(window_.tile_c);
   const float* bias = bias_.present ? neighbours(bias_, bias_outputs_, call, 0, window_.tile_c) : nullptr;
-  const size_t each = bias_.axes[0].stride != 0 ? 1 : 0, block = out_stride_ == pixels ? std::max<size_t>(1, kFinished / pixels) : 1;
+  const auto each = static_cast<size_t>(neighbour_step(bias_, bias_outputs_));
+  const size_t block = out_stride_ == pixels ? std::max<size_t>(1, kFinished / pixels) : 1;
   for (size_t first = 0; first < channels; first += block) {
     const size_t end = std::min(channels, first + block);
     for (size_t co = first; bias != nullptr && co < end; ++co) {

@@ -92,7 +92,7 @@ class IntegerWindows : public Kernel {
   void finish(const Call& call, const Parameters& at, int32_t* sums) const {
     const int pixels = window_.pixels();
     const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, bias_panels_, call, at.bias, window_.tile_c, kScratchRow)) : nullptr;
-    const int64_t step = bias_.axes[0].stride != 0 ? 1 : 0, scale_step = scale_.axes[0].stride != 0 ? 1 : 0;
+    const int64_t step = neighbour_step(bias_, bias_panels_), scale_step = neighbour_step(scale_, scale_panels_);
     if (scale_.present) {
       const float* scale = neighbours(scale_, scale_panels_, call, at.scale, window_.tile_c, kScratchOtherWords);
       const int rows = zero_panels_ ? static_cast<int>(zero_panels_.length) : window_.tile_c;

@@ -121,6 +121,7 @@ Gemm::Gemm(const Setup& setup)
   if (!floats_ || !is_word(out_)) require_whole(setup, operand::out);
   if (n_ > 1 && setup.operands[operand::out].axes[1].stride != 1) reject("gemm: out; accepted: rows whose elements are neighbours");
   if ((b_k_panels_ || b_n_panels_) && (!floats_ || b_n_.stride != 1)) reject("gemm: panels of b; accepted: of floats, whose columns are neighbours");
+  if (Panels(setup, scale_, 0) || Panels(setup, out_zero_, 0)) reject("gemm: scale and out_zero; accepted: one for all columns, or columns without panels");
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   const bool in_core = a_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
   if (in_core && std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
@@ -270,29 +271,24 @@ void Gemm::add_words(const Call& call, const ChunkOffsets& at, Word* sums, bool 
 // Panels of narrow elements from `first` on, widened into scratch.
 template <class Word>
 void Gemm::widen_panels(const Call& call, int64_t first, Product<Word>& g) const {
-  const int64_t depth = b_k_panels_ ? std::min<int64_t>(b_k_panels_.length, g.k) : g.k, width = b_n_panels_ ? b_n_panels_.length : g.n;
+  const int64_t depth = b_k_panels_.run(0, g.k).members, width = b_n_panels_ ? b_n_panels_.length : g.n;
   const int64_t rows = (g.n + width - 1) / width, panels = (g.k + depth - 1) / depth, elements = reach(b_k_, depth, b_n_, width);
-  auto* words = static_cast<Word*>(scratch(kScratchOtherWords, static_cast<size_t>(rows * panels * elements) * sizeof(Word)));
-  g.b = words;
-  for (int64_t i = 0; i < rows * panels; ++i, words += elements) {
-    const int64_t at = first + i / panels * b_n_panels_.stride + i % panels * b_k_panels_.stride;
-    simd().widen(b_.dtype, b_.in(call) + at * element_bytes(b_.dtype), words, static_cast<size_t>(elements));
-  }
+  g.b = widened_panels<Word>(b_, call, first, {rows, b_n_panels_.stride, panels, b_k_panels_.stride, elements}, kScratchOtherWords);
   g.b_k = b_k_.stride;
   g.b_panel = elements;
   multiply_panels(g, panels * elements);
 }
 
-// Of each panel of columns, whose members along k may lie in panels, too.
+// Of each panel of columns, the `next` one so far behind, whose members along k may lie in panels, too.
 template <class Word>
 void Gemm::multiply_panels(Product<Word>& g, int64_t next) const {
-  const int columns = g.n, members = g.k, width = b_n_panels_ ? static_cast<int>(b_n_panels_.length) : columns;
-  const int depth = b_k_panels_ ? std::min(static_cast<int>(b_k_panels_.length), members) : members;
-  if (depth != 0) g.more_panels = members / depth - 1;
-  g.a_panel = depth * g.a_k;
+  const int columns = g.n, width = b_n_panels_ ? static_cast<int>(b_n_panels_.length) : columns;
+  const Panels::Run run = b_k_panels_.run(0, g.k);
+  g.k = run.members;
+  g.more_panels = run.more;
+  g.a_panel = run.members * g.a_k;
   for (int n = 0; n < columns; n += width, g.b += next, g.c += width) {
     g.n = std::min(width, columns - n);
-    g.k = depth;
     multiply(g);
   }
 }
@@ -422,7 +418,8 @@ void Gemm::add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) con
 
 // Row by row where rows lie apart, else as much at once as there is.
 void Gemm::finish(const Call& call, const ChunkOffsets& at, float* c) const {
-  const bool each = bias_.axes[0].stride != 0, apart = c_m_ != n_;
+  const int each = static_cast<int>(neighbour_step(bias_, bias_panels_));
+  const bool apart = c_m_ != n_;
   const auto n = static_cast<size_t>(n_), all = static_cast<size_t>(m_) * n, rows = apart ? static_cast<size_t>(m_) : 1, columns = apart ? n : all;
   const float* bias = bias_.present ? neighbours(bias_, bias_panels_, call, at.bias, at.n) : nullptr;
   for (size_t first = 0; first < rows; ++first) {
@@ -453,7 +450,7 @@ const float* Gemm::scales(const Call& call, const ChunkOffsets& at) const { retu
 void Gemm::add_bias(const Call& call, const ChunkOffsets& at, int32_t* c) const {
   const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, bias_panels_, call, at.bias, at.n)) : nullptr;
   for (int64_t m = 0; bias != nullptr && m < m_; ++m) {  // wraps as int32 does on the device
-    simd().binary_int(params::eltwise_func::add_, params::dtype::i32, c + m * n_, 1, bias, bias_.axes[0].stride != 0, c + m * n_, static_cast<size_t>(at.n));
+    simd().binary_int(params::eltwise_func::add_, params::dtype::i32, c + m * n_, 1, bias, static_cast<int>(neighbour_step(bias_, bias_panels_)), c + m * n_, static_cast<size_t>(at.n));
   }
 }
 

@@ -30,12 +30,29 @@ struct Panels {
   Panels(int64_t members, int64_t apart) : length(members), stride(apart) {}
   Panels(const Setup& setup, const Operand& operand, uint32_t axis);
   explicit operator bool() const { return length != 0; }
+
+  // Members `first` and on of panel `panel`, and as many of each of `more` panels behind it.
+  struct Run {
+    int64_t panel, first;
+    int members, more;
+    int all() const { return members * (more + 1); }
+  };
+  // As many of the `left` members from `at` on as lie alike.
+  Run run(int64_t at, int left) const {
+    if (length == 0) return {0, at, left, 0};
+    const int64_t first = at % length;
+    const auto members = static_cast<int>(std::min<int64_t>(left, length - first));
+    return {at / length, first, members, members == length ? left / members - 1 : 0};
+  }
 };
 
 // Where members begin, as Axis::local: with panels, where the chunk does.
 inline int64_t local(const Axis& axis, const Panels& panels, int64_t first, int64_t count, const char* name) {
   return panels ? 0 : axis.local(first, first, count, name);
 }
+
+// From one of `neighbours` to the next: 0 where there is one value for all.
+inline int64_t neighbour_step(const Operand& x, const Panels& along) { return x.axes[0].stride != 0 || along ? 1 : 0; }
 
 // `count` words of the axis `along` from element `first` of the chunk on, side by side: where they lie, or copied into
 // scratch.

@@ -38,6 +38,24 @@ const Word* words_in(const Operand& x, const Call& call, int64_t first, int64_t 
   return words;
 }
 
+// Rows of panels, each of `elements`.
+struct PanelGrid {
+  int64_t rows, row_stride, columns, stride, elements;
+};
+
+// The panels of narrow elements whose first one begins at element `first` of the chunk, widened into scratch one behind
+// the other.
+template <class Word>
+const Word* widened_panels(const Operand& x, const Call& call, int64_t first, const PanelGrid& grid, ScratchSlot slot) {
+  const int64_t panels = grid.rows * grid.columns;
+  auto* const made = static_cast<Word*>(scratch(slot, static_cast<size_t>(panels * grid.elements + kOverrun) * sizeof(Word)));
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t at = first + i / grid.columns * grid.row_stride + i % grid.columns * grid.stride;
+    simd().widen(x.dtype, x.in(call) + at * element_bytes(x.dtype), made + i * grid.elements, static_cast<size_t>(grid.elements));
+  }
+  return made;
+}
+
 // Where the words of a result of `count` elements are computed: in its chunk, or where that is narrower,
 // beside it until `finish`: over several steps at the beginning of the scratch, which the declaration keeps.
 template <class Word>
