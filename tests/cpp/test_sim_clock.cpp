@@ -116,19 +116,13 @@ namespace {
 
 TEST(Clock, OfADeviceMovesNothing) {
   testing::Host host;
-  const std::vector<uint8_t> content = testing::copy_words(64);
-  const bo instructions = host.buffer(content);
+  const bo instructions = host.buffer(testing::copy_words(64));
   host.npu.set_clock(true);
   const kernel clock{hw_context(host.npu, host.binary.get_uuid()), "MLIR_AIE"};
   std::vector<uint64_t> cycles;
   for (const kernel& each : {host.super, clock}) {
     bo from = host.buffer(std::vector<uint8_t>(256, 3)), to(host.npu, 256);
-    run made(each);
-    made.set_arg(0, uint64_t{3});
-    made.set_arg(1, instructions);
-    made.set_arg(2, uint64_t{content.size()});
-    made.set_arg(3, from);
-    made.set_arg(4, to);
+    run made = testing::prepared(each, instructions, from, to);
     made.start();
     made.wait();
     cycles.push_back(made.report().cycles);

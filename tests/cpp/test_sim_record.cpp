@@ -96,12 +96,7 @@ struct Recorded : Host {
   kernel own{recording, "MLIR_AIE"};
 
   RunReport start(const bo& from, const bo& to) {
-    run made(own);
-    made.set_arg(0, uint64_t{3});
-    made.set_arg(1, instructions);
-    made.set_arg(2, uint64_t{content.size()});
-    made.set_arg(3, from);
-    made.set_arg(4, to);
+    run made = testing::prepared(own, instructions, from, to);
     made.start();
     made.wait();
     return made.report();

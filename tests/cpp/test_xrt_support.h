@@ -68,6 +68,17 @@ struct Host {
   }
 };
 
+// A call with two buffers, ready to start.
+inline run prepared(const kernel& of, const bo& instructions, const bo& from, const bo& to) {
+  run made(of);
+  made.set_arg(0, uint64_t{3});
+  made.set_arg(1, instructions);
+  made.set_arg(2, uint64_t{instructions.size()});
+  made.set_arg(3, from);
+  made.set_arg(4, to);
+  return made;
+}
+
 // Argument 0 through the memory tile into argument 1.
 inline std::vector<uint8_t> copy_words(uint32_t words) {
   using namespace sim::testing;  // NOLINT: routes and descriptors

@@ -41,15 +41,7 @@ struct Copies : Host {
   std::vector<uint8_t> content = testing::copy_words(kCopied);
   bo instructions = buffer(content);
 
-  run prepare(const bo& from, const bo& to) {
-    run made(super);
-    made.set_arg(0, uint64_t{3});
-    made.set_arg(1, instructions);
-    made.set_arg(2, uint64_t{content.size()});
-    made.set_arg(3, from);
-    made.set_arg(4, to);
-    return made;
-  }
+  run prepare(const bo& from, const bo& to) { return testing::prepared(super, instructions, from, to); }
   bo filled(uint8_t value) { return buffer(std::vector<uint8_t>(size_t{4} * kCopied, value)); }
   bo empty() { return bo(npu, size_t{4} * kCopied); }
   run prepare_endless() {

@@ -152,8 +152,8 @@ def test_the_command_asks_about_any_device(tmp_path: Path) -> None:
     for device in ("npu1_1col", "npu2"):
         shape = ["--shape", "x=20000,8", "--device", device]
         result = CliRunner().invoke(app, ["time", str(path), *shape, "--json"], catch_exceptions=False)
-        told = json.loads(result.stdout)
-        cycles[told["device"]] = told["report"]["cycles"]
+        parsed = json.loads(result.stdout)
+        cycles[parsed["device"]] = parsed["report"]["cycles"]
         text = CliRunner().invoke(app, ["time", str(path), *shape], catch_exceptions=False).stdout
         assert f"({cycles[device]:,} cycles)" in text and "DMA stalls" in text and "cores compute" in text
     assert cycles["npu1_1col"] > cycles["npu2"]

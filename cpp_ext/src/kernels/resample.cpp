@@ -54,7 +54,7 @@ class Resample final : public Kernel {
     auto* out = reinterpret_cast<uint32_t*>(call.out);
     const auto step = static_cast<ptrdiff_t>(x_.axes[0].stride);
     for (int64_t o = 0; o < tile_[0]; ++o, x += step, out += tile_[1] * tile_[2]) {
-      if (x_.axes[2].extent == 1) {  // whatever the tile is: the two round in other places
+      if (x_.axes[2].extent == 1) {  // for any tile: the two round in other places
         column(x, at, weight, out);
       } else {
         for (int64_t j = 0; j < tile_[1]; ++j) row(x, at + j * taps_, weight == nullptr ? nullptr : weight + j * taps_, out + j * tile_[2]);

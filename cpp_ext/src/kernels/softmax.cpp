@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::softmax and od::lrn: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk. Where i has one
-// member in all, rows are neighbours; else every member of it is summed in order, whatever the tile.
+// member in all, rows are neighbours; else every member of it is summed in order, for any tile.
 // Computed in f32, and rounded once; softmax without a logarithm rounds every step of ONNX's function body to the type
 // of its result, which is the precision that Attention asks for. Logarithms would lose the digits that cancel.
 #include <algorithm>

@@ -3,7 +3,8 @@
 // Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. quiescence.cpp: what a
 // run must not leave behind. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
 // a channel to its destinations. control_port.cpp: control packets. tokens.cpp: task completion tokens.
-// clock.cpp: what a clock without data knows of it. replay/: what stands in for an absent overlay. record/: runs that are made again without events.
+// clock.cpp: what a clock without data knows of it. replay/: what stands in for an absent overlay. record/: runs that
+// are made again without events.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // A clock without data: the engine decides all that it decides in any run, so time passes as it always does, but no
 // tensor moves and no kernel is called.
 //
-// Some words decide: those of control packets and parameter blocks, and whatever the controller reads. So words that
+// Some words decide: those of control packets and parameter blocks, and those that the controller reads. So words that
 // are known do move, on the chip: those that the host gave, and those that instructions and packets write. The map of
 // an on-chip memory says which of its words are known, and Tile::known where to look at all: nearly nothing lies there.
 // Words become unknown where unknown ones are moved to them, or a kernel writes. Device memory is not written; what
