@@ -113,6 +113,21 @@ CASES = {
         15,
         (("w", (20, 3, 8, 8)), ("b", (20,))),
     ),
+    "narrow panels": Case(  # of outputs, which fill vectors only together
+        "float[1, 77, 20, 20] x",
+        "float[1, 80, 20, 20] y",
+        "y = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w, b)",
+        12,
+        (("w", (80, 77, 3, 3)), ("b", (80,))),
+    ),
+    "narrow panels of halves": Case(
+        "float16[1, 72, 14, 14] x",
+        "float16[1, 40, 14, 14] y",
+        "v = Mul(w, s) c = Cast<to = 10>(v) y = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, c)",
+        12,
+        (("w", (40, 72, 3, 3)),),
+        (("s", (0.01,)),),
+    ),
     "select": Case(
         "bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9
     ),

@@ -20,9 +20,13 @@ namespace scalar = params::conv::scalar;
 
 constexpr int kLeastOutputs = 8;        // for vectors of them
 constexpr uint32_t kLeastSummed = 64;   // products of a sum in lanes
+constexpr int kLeastPixels = 16;        // that pay for gathering a row of weights
 constexpr size_t kPlanes = 128 * 1024;  // elements of planes at a time: 512 KB stay in L2
 constexpr size_t kFinished = 2 * 1024;   // elements of results at a time
 constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128 KB stay in L2
+
+// Of the lanes of the widest vectors, how many `n` elements use.
+double used_lanes(int n) { return static_cast<double>(n) / (kOverrun * ((n + kOverrun - 1) / kOverrun)); }
 
 class Conv final : public Kernel {
  public:
@@ -51,6 +55,7 @@ class Conv final : public Kernel {
   };
   void find_channels(const Call& call, Sources& from) const;
   void find_weights(const Call& call, Sources& from) const;
+  void gather_outputs(const Call& call, GemmF32& g, Sources& from) const;
   bool fills_lanes(const Call& call) const;
   void accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const;
   struct Columns;
@@ -66,6 +71,8 @@ class Conv final : public Kernel {
   size_t out_stride_;  // from a channel to the next
   Operand w_, bias_;
   Panels w_outputs_, w_channels_, bias_outputs_;
+  bool gathers_ = false;  // weights of all panels of outputs: alone they leave lanes idle
+  int lane_outputs_ = 0;  // that lie together then
   Activation activation_;
 };
 
@@ -93,6 +100,8 @@ Conv::Conv(const Setup& setup)
   // Where a call has them all, they may lie apart, too: as panels of one.
   const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
   if (apart) w_channels_ = {1, channels.stride};
+  gathers_ = window_.pixels() >= kLeastPixels && w_outputs_ && used_lanes(static_cast<int>(w_outputs_.length)) < used_lanes(window_.tile_c);
+  lane_outputs_ = w_outputs_ && !gathers_ ? static_cast<int>(w_outputs_.length) : window_.tile_c;
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
   if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
@@ -161,16 +170,28 @@ struct Conv::Columns {
   }
 };
 
-// Of the lanes of the widest vectors, how many `n` elements use.
-double used_lanes(int n) { return static_cast<double>(n) / (kOverrun * ((n + kOverrun - 1) / kOverrun)); }
-
 // Whether a vector of outputs serves better than one of pixels: their weights are neighbours, their sums pay for being
 // turned, and pixels would have to be copied, or leave more lanes idle.
 bool Conv::fills_lanes(const Call& call) const {
-  const int outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : window_.tile_c;
-  if (w_.axes[0].stride != 1 || outputs < kLeastOutputs || call.k_count * static_cast<uint32_t>(window_.taps()) < kLeastSummed) return false;
+  if (w_.axes[0].stride != 1 || lane_outputs_ < kLeastOutputs || call.k_count * static_cast<uint32_t>(window_.taps()) < kLeastSummed) return false;
   int64_t first = 0;
-  return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(outputs) > used_lanes(window_.pixels());
+  return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(lane_outputs_) > used_lanes(window_.pixels());
+}
+
+// The weights of all outputs of a channel's tap as neighbours.
+void Conv::gather_outputs(const Call& call, GemmF32& g, Sources& from) const {
+  const int64_t all = call.k_count, depth = w_channels_ ? std::min(w_channels_.length, all) : all, taps = window_.taps();
+  const int width = static_cast<int>(w_outputs_.length);
+  auto* made = static_cast<float*>(scratch(kScratchColumns, static_cast<size_t>(all * taps * g.m + kOverrun) * sizeof(float)));
+  for (int64_t channel = 0; channel < all; channel += depth) {
+    const int rows = static_cast<int>(std::min(depth, all - channel) * taps);
+    const float* panel = from.w + channel / depth * from.w_channels;
+    for (int m = 0; m < g.m; m += width, panel += from.w_outputs)
+      simd().copy_byte_rows(reinterpret_cast<const uint8_t*>(panel), g.a_k * 4, 1, reinterpret_cast<uint8_t*>(made + channel * taps * g.m + m), ptrdiff_t{g.m} * 4, rows, 4 * width);
+  }
+  g.a = from.w = made;
+  g.a_k = g.m;
+  from.w_channels = depth * taps * g.m;
 }
 
 // As many channels at once as planes of them stay in L2; what needs none is read where it lies.
@@ -208,7 +229,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
       c.columns *= c.rows;
       c.rows = 1;
     }
-    c.outputs = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
+    c.outputs = lane_outputs_;
     for (int m = 0; m < g.m; m += c.outputs) {
       c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
       c.y = g.c + m * g.c_m;
@@ -298,6 +319,7 @@ void Conv::run(const Call& call) const {
     g.a_m = w_.axes[0].stride;
     g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
     if (fills_lanes(call)) {
+      if (gathers_) gather_outputs(call, g, from);
       accumulate_in_lanes(call, g, from);
     } else if (int64_t first = 0; !window_.single_tap(call, first)) {
       accumulate_planes(call, g, from);

@@ -56,6 +56,7 @@ OD_INLINE void copy_pieces(const uint8_t* x, uint8_t* y, int n) {
   __builtin_memcpy(y + n - Piece, x + n - Piece, Piece);
 }
 OD_INLINE void copy_bytes(const uint8_t* x, uint8_t* y, int n) {
+  if (n >= 64) return copy_pieces<64>(x, y, n);
   if (n >= 16) return copy_pieces<16>(x, y, n);
   if (n >= 8) return copy_pieces<8>(x, y, n);
   if (n >= 4) return copy_pieces<4>(x, y, n);
@@ -117,11 +118,19 @@ OD_INLINE void taps_rows(const TapsOf<Element>& t, int row, Vector<Word> start, 
   }
 }
 
+// Rows in parts of about the same number: one by one, they would wait for each other's sums.
 template <class Element, class Word, class Load, class Fn>
 OD_INLINE void loaded_taps(const TapsOf<Element>& t, Vector<Word> start, Word* to, Load load, Fn step) {
-  int row = 0;
-  for (; row + 4 <= t.rows; row += 4) taps_rows<4>(t, row, start, to, load, step);
-  for (; row < t.rows; ++row) taps_rows<1>(t, row, start, to, load, step);
+  for (int row = 0, parts = (t.rows + 3) / 4; parts > 0; --parts) {
+    const int rows = (t.rows - row + parts - 1) / parts;
+    switch (rows) {
+      case 4: taps_rows<4>(t, row, start, to, load, step); break;
+      case 3: taps_rows<3>(t, row, start, to, load, step); break;
+      case 2: taps_rows<2>(t, row, start, to, load, step); break;
+      default: taps_rows<1>(t, row, start, to, load, step);
+    }
+    row += rows;
+  }
 }
 
 // Vectors of words of what lies in a plane.

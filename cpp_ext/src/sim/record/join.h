@@ -93,6 +93,7 @@ class Join {
   const Words& words_of_out(uint32_t part);
   static uint64_t byte_at(const Words& words, int64_t byte);
   uint32_t whole_words(const Group& group, uint32_t dim) const;
+  static uint32_t panels_together(uint32_t members, uint32_t panels);
   Origin tile_of(const Group& group) const;
   bool make(const Group& group, std::vector<JoinedPart>& made);
   bool make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part);
