@@ -21,7 +21,10 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
   const ptrdiff_t a_m = g.a_m, a_k = g.a_k, b_k = g.b_k;
   for (int panel = 0; panel <= g.more_panels; ++panel) {
     const Word *a = first_a + panel * g.a_panel, *b = first_b + panel * g.b_panel;
+    const ptrdiff_t next = (g.more_panels - panel < 3 ? g.more_panels - panel : 3) * g.b_panel;  // far away: the machine does not foresee it
     for (int k = 0; k < g.k; ++k, a += a_k, b += b_k) {
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) __builtin_prefetch(b + next + v * kLanes, 0, 2);
       V row[NV];
 #pragma GCC unroll 8
       for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
