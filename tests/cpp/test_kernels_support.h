@@ -24,7 +24,7 @@
 
 namespace onedispatch::kernels::testing {
 
-inline const char* const kLevels[] = {"portable", "avx2", "avxvnni", "avx512"};
+inline const char* const kLevels[] = {"portable", "avx2", "avxvnni", "avx512", "avx512bf16"};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

@@ -227,6 +227,96 @@ TEST(Levels, ConvolutionsWithOutputsInLanes) {
   });
 }
 
+// The upper halves of two words first, then the lower ones, each sum rounded: what the order of members promises.
+float add_pair(float sum, uint32_t a, uint32_t b) {
+  const auto half = [](uint32_t word) {
+    float value;
+    std::memcpy(&value, &word, 4);
+    return value;
+  };
+  sum = std::fma(half(a & 0xFFFF0000u), half(b & 0xFFFF0000u), sum);
+  return std::fma(half(a << 16), half(b << 16), sum);
+}
+
+std::vector<uint32_t> random_pairs(Random& random, size_t count) {
+  std::vector<uint32_t> words(count);
+  for (uint32_t& word : words) {
+    const std::vector<float> two = random.values(2);
+    word = (bits(two[0]) & 0xFFFF0000u) | bits(two[1]) >> 16;
+  }
+  return words;
+}
+
+const float* as_floats(const std::vector<uint32_t>& words) { return reinterpret_cast<const float*>(words.data()); }
+
+TEST(Levels, ProductsOfPairs) {
+  on_every_level([] {
+    if (simd().gemm_pairs == nullptr) return;
+    Random random(8);
+    for (int turn = 0; turn < 60; ++turn) {
+      const int m = random.in(1, 20), n = random.in(1, 150), k = random.in(1, 30), b_k = n + random.in(0, 3);
+      const std::vector<uint32_t> a = random_pairs(random, static_cast<size_t>(m * k)), b = random_pairs(random, static_cast<size_t>(k * b_k));
+      std::vector<float> c = random.values(static_cast<size_t>(m * n)), want = c;
+      GemmF32 g{as_floats(a), k, 1, as_floats(b), b_k, c.data(), n, m, n, k, random.chance(50), 0, 0, 0};
+      simd().gemm_pairs(g);
+      for (int i = 0; i < m * n; ++i) {
+        float& sum = want[static_cast<size_t>(i)];
+        if (!g.accumulate) sum = 0;
+        for (int j = 0; j < k; ++j) sum = add_pair(sum, a[static_cast<size_t>(i / n * k + j)], b[static_cast<size_t>(j * b_k + i % n)]);
+      }
+      ASSERT_EQ(c, want) << m << " " << n << " " << k;
+    }
+  });
+}
+
+TEST(Levels, ConvolutionsOfPairs) {
+  on_every_level([] {
+    if (simd().conv_pairs == nullptr) return;
+    Random random(9);
+    for (int turn = 0; turn < 40; ++turn) {
+      const int taps = random.in(1, 9), channels = random.in(1, 6), outputs = random.in(1, 70), rows = random.in(1, 5), columns = random.in(1, 40);
+      const int x_row = columns + 3, x_channel = x_row * (rows + 3), pixels = rows * columns;
+      std::vector<int32_t> offsets;
+      for (int tap = 0; tap < taps; ++tap) offsets.push_back(random.in(0, 2) * x_row + random.in(0, 2));
+      const std::vector<uint32_t> x = random_pairs(random, static_cast<size_t>(x_channel * channels)), w = random_pairs(random, static_cast<size_t>(channels * taps * outputs));
+      std::vector<float> y(static_cast<size_t>(outputs * pixels)), want = y;
+      simd().conv_pairs({as_floats(x), x_channel, x_row, offsets.data(), taps, channels, 0, as_floats(w), outputs, 0, y.data(), pixels, outputs, rows, columns, false});
+      for (int i = 0; i < outputs * pixels; ++i) {
+        for (int k = 0; k < channels * taps; ++k) {
+          const size_t at = static_cast<size_t>(k / taps * x_channel + offsets[static_cast<size_t>(k % taps)] + i % pixels / columns * x_row + i % columns);
+          float& sum = want[static_cast<size_t>(i)];
+          sum = add_pair(sum, x[at], w[static_cast<size_t>(k * outputs + i / pixels)]);
+        }
+      }
+      ASSERT_EQ(y, want) << taps << " " << channels << " " << outputs << " " << rows << " x " << columns;
+    }
+  });
+}
+
+TEST(Levels, PairsOfRowsAndOfNeighbours) {
+  on_every_level([] {
+    if (simd().pair_rows == nullptr) return;
+    Random random(10);
+    for (size_t n = 1; n < 70; ++n) {
+      std::vector<uint16_t> x(n), other(n);
+      for (size_t i = 0; i < n; ++i) {
+        x[i] = static_cast<uint16_t>(random.word());
+        other[i] = static_cast<uint16_t>(random.word());
+      }
+      std::vector<uint32_t> two(n), alone(n), side((n + 1) / 2);
+      simd().pair_rows(x.data(), other.data(), 7, two.data(), n);
+      simd().pair_rows(x.data(), nullptr, 7, alone.data(), n);
+      simd().pair_neighbours(x.data(), 7, side.data(), n);
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(two[i], uint32_t{x[i]} << 16 | other[i]);
+        ASSERT_EQ(alone[i], uint32_t{x[i]} << 16 | 7u);
+        const uint32_t pair = uint32_t{x[i / 2 * 2]} << 16 | (i / 2 * 2 + 1 < n ? x[i / 2 * 2 + 1] : 7u);
+        ASSERT_EQ(side[i / 2], pair);
+      }
+    }
+  });
+}
+
 TEST(Levels, ProductsOfPanels) {
   on_every_level([] {
     Random random(6);

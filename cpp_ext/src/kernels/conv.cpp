@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::conv: implicit GEMM. Weights [channel * taps][co] times im2col rows [channel * taps][pixels],
-// summed in f32 over the channel steps, in the out chunk [co][oh][ow] or in scratch where that is narrower.
+// summed in f32 over the channel steps, in the out chunk [co][oh][ow] or in scratch where that is narrower. bf16 of two
+// channels go in one word where the processor multiplies such pairs.
 // Integers: conv_integer.cpp.
 #include <algorithm>
 #include <cmath>
@@ -46,21 +47,26 @@ class Conv final : public Kernel {
   }
   // First weight of the call; its chunk may be shifted back into the tensor.
   int64_t weights(const Call& call) const { return local(w_.axes[1], w_channels_, call.k_first, call.k_count, "conv: w along k"); }
-  // Where channels of x and panels of weights lie, as words: in the chunks, or widened in scratch.
+  // Where channels of x and panels of weights lie, as words: in the chunks, or widened in scratch, or as pairs of them.
   struct Sources {
     const float* x;
     ptrdiff_t x_channel;
     const float* w;
     ptrdiff_t w_outputs, w_channels;  // from panel to panel
+    Panels outputs, channels;
+    int lanes, count;  // outputs that lie together; channels, or pairs of them
+    bool pairs;
   };
+  void find_pairs(const Call& call, GemmF32& g, Sources& from) const;
+  void find_words(const Call& call, GemmF32& g, Sources& from) const;
   void find_channels(const Call& call, Sources& from) const;
   void find_weights(const Call& call, Sources& from) const;
   void gather_outputs(const Call& call, GemmF32& g, Sources& from) const;
-  bool fills_lanes(const Call& call) const;
+  bool fills_lanes(const Call& call, const GemmF32& g, const Sources& from) const;
   void accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const;
   struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const;
-  void accumulate_gathered(const Call& call, GemmF32& g, const Sources& from, int64_t first) const;
+  void accumulate_gathered(GemmF32& g, const Sources& from, int64_t first) const;
 
   void multiply(GemmF32 g, const Sources& from, int64_t row) const;
   void place_channels(const Operand& out);
@@ -72,7 +78,7 @@ class Conv final : public Kernel {
   Operand w_, bias_;
   Panels w_outputs_, w_channels_, bias_outputs_;
   bool gathers_ = false;  // weights of all panels of outputs: alone they leave lanes idle
-  int lane_outputs_ = 0;  // that lie together then
+  bool halves_;           // x and w are bf16
   Activation activation_;
 };
 
@@ -85,6 +91,7 @@ Conv::Conv(const Setup& setup)
       w_outputs_(setup, w_, 0),
       w_channels_(setup, w_, 1),
       bias_outputs_(setup, bias_, 0),
+      halves_(window_.x.dtype == params::dtype::bf16 && w_.dtype == params::dtype::bf16),
       activation_(setup, scalar::act) {
   if (is_word(out_)) {
     place_channels(setup.operands[operand::out]);
@@ -101,7 +108,6 @@ Conv::Conv(const Setup& setup)
   const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
   if (apart) w_channels_ = {1, channels.stride};
   gathers_ = window_.pixels() >= kLeastPixels && w_outputs_ && used_lanes(static_cast<int>(w_outputs_.length)) < used_lanes(window_.tile_c);
-  lane_outputs_ = w_outputs_ && !gathers_ ? static_cast<int>(w_outputs_.length) : window_.tile_c;
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
   if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
@@ -119,8 +125,8 @@ void Conv::place_channels(const Operand& out) {
 // The product of the weights with rows of columns, from row `row` of all on: of each panel of outputs, whose rows may lie
 // in panels, too.
 void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
-  const int rows = g.k, width = w_outputs_ ? static_cast<int>(w_outputs_.length) : g.m;
-  Panels panels = w_channels_;  // of rows
+  const int rows = g.k, width = from.outputs ? static_cast<int>(from.outputs.length) : g.m;
+  Panels panels = from.channels;  // of rows
   panels.length *= window_.taps();
   const GemmF32 all = g;
   g.m = width;
@@ -134,7 +140,7 @@ void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
     for (int m = 0; m < all.m; m += width) {
       g.a = all.a + run.panel * from.w_channels + run.first * all.a_k + (m / width) * from.w_outputs;
       g.c = all.c + m * all.c_m;
-      simd().gemm_f32(g);
+      (from.pairs ? simd().gemm_pairs : simd().gemm_f32)(g);
     }
     g.accumulate = true;
   }
@@ -152,7 +158,7 @@ struct Conv::Columns {
 
   Columns(const Conv& of, GemmF32& gemm, const Sources& sources) : conv(of), g(gemm), from(sources), row((of.window_.pixels() + kOverrun - 1) / kOverrun * kOverrun) {
     block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
-    const int64_t panel = conv.w_channels_.length * conv.window_.taps();
+    const int64_t panel = from.channels.length * conv.window_.taps();
     if (panel != 0 && panel < block) block -= block % static_cast<int>(panel);
     const size_t elements = static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun;
     data = static_cast<float*>(scratch(kScratchColumns, elements * 4));
@@ -172,10 +178,10 @@ struct Conv::Columns {
 
 // Whether a vector of outputs serves better than one of pixels: their weights are neighbours, their sums pay for being
 // turned, and pixels would have to be copied, or leave more lanes idle.
-bool Conv::fills_lanes(const Call& call) const {
-  if (w_.axes[0].stride != 1 || lane_outputs_ < kLeastOutputs || call.k_count * static_cast<uint32_t>(window_.taps()) < kLeastSummed) return false;
+bool Conv::fills_lanes(const Call& call, const GemmF32& g, const Sources& from) const {
+  if (g.a_m != 1 || from.lanes < kLeastOutputs || static_cast<uint32_t>(from.count * window_.taps()) < kLeastSummed) return false;
   int64_t first = 0;
-  return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(lane_outputs_) > used_lanes(window_.pixels());
+  return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(from.lanes) > used_lanes(window_.pixels());
 }
 
 // The weights of all outputs of a channel's tap as neighbours.
@@ -192,6 +198,7 @@ void Conv::gather_outputs(const Call& call, GemmF32& g, Sources& from) const {
   g.a = from.w = made;
   g.a_k = g.m;
   from.w_channels = depth * taps * g.m;
+  from.outputs = {};
 }
 
 // As many channels at once as planes of them stay in L2; what needs none is read where it lies.
@@ -210,10 +217,10 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
   c.offsets = &kOneTap;
   c.x_channel = from.x_channel;
   c.x_row = window_.sh * window_.x_h.stride;
-  const int all = static_cast<int>(call.k_count);
+  const int all = from.count;
   const int most = direct ? all : std::max(1, static_cast<int>(kPlanes / window_.plane_elements()));
   for (int channel = 0, count = 0; channel < all; channel += count, c.accumulate = true) {
-    const Panels::Run run = w_channels_.run(channel, std::min(most, all - channel));
+    const Panels::Run run = from.channels.run(channel, std::min(most, all - channel));
     c.channels = run.members;
     c.more_panels = run.more;
     count = run.all();
@@ -229,11 +236,11 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
       c.columns *= c.rows;
       c.rows = 1;
     }
-    c.outputs = lane_outputs_;
+    c.outputs = from.lanes;
     for (int m = 0; m < g.m; m += c.outputs) {
       c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
       c.y = g.c + m * g.c_m;
-      simd().conv_f32(c);
+      (from.pairs ? simd().conv_pairs : simd().conv_f32)(c);
     }
   }
 }
@@ -243,7 +250,7 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) 
   const int taps = window_.taps();
   Columns columns(*this, g, from);
   const auto channel = [&](int c) { return from.x + c * from.x_channel; };
-  window_.for_each_channel(call, static_cast<int>(call.k_count), 0.0f, channel, [&](int, Taps some) {
+  window_.for_each_channel(call, from.count, 0.0f, channel, [&](int, Taps some) {
     const int32_t* offsets = some.offsets;
     some.out_row = columns.row;
     if (g.k + taps > columns.block) columns.flush();
@@ -260,9 +267,9 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) 
 }
 
 // 1x1 windows with a stride: the outputs' elements are gathered, channel by channel.
-void Conv::accumulate_gathered(const Call& call, GemmF32& g, const Sources& from, int64_t first) const {
+void Conv::accumulate_gathered(GemmF32& g, const Sources& from, int64_t first) const {
   Columns columns(*this, g, from);
-  for (uint32_t c = 0; c < call.k_count; ++c) {
+  for (int c = 0; c < from.count; ++c) {
     if (g.k == columns.block) columns.flush();
     simd().copy_rows(from.x + first + c * from.x_channel, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride,
                      columns.next(), window_.columns, window_.rows, window_.columns);
@@ -300,6 +307,57 @@ void Conv::find_weights(const Call& call, Sources& from) const {
   from.w_outputs = panels * reach;
 }
 
+void Conv::find_words(const Call& call, GemmF32& g, Sources& from) const {
+  from.outputs = w_outputs_;
+  from.channels = w_channels_;
+  from.lanes = w_outputs_ && !gathers_ ? static_cast<int>(w_outputs_.length) : window_.tile_c;
+  find_channels(call, from);
+  find_weights(call, from);
+  g.a = from.w;
+  g.a_m = w_.axes[0].stride;
+  g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
+}
+
+// Neighbouring channels in a word; weights as [pair of channels][tap][output].
+void Conv::find_pairs(const Call& call, GemmF32& g, Sources& from) const {
+  const int64_t plane = window_.channels_reach(1), count = call.k_count, pairs = (count + 1) / 2, taps = window_.taps();
+  const auto* x = reinterpret_cast<const uint16_t*>(window_.x.in(call)) + channel(call);
+  auto* planes = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(pairs * plane + kOverrun) * 4));
+  for (int64_t c = 0; c < count; c += 2) {
+    const uint16_t* first = x + c * window_.x_c.stride;
+    simd().pair_rows(first, c + 1 < count ? first + window_.x_c.stride : nullptr, kNegativeZero, planes + c / 2 * plane, static_cast<size_t>(plane));
+  }
+  const Axis &outputs = w_.axes[0], &along_taps = w_.axes[2];
+  const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call);
+  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(pairs * taps * g.m + kOverrun) * 4));
+  const int64_t width = w_outputs_ ? w_outputs_.length : g.m;
+  const auto row = [&](int64_t c, int64_t tap, int64_t panel) {
+    const int64_t further = w_channels_ ? c / w_channels_.length * w_channels_.stride + c % w_channels_.length * w_.axes[1].stride : c * w_.axes[1].stride;
+    return w + further + tap * along_taps.stride + panel * w_outputs_.stride;
+  };
+  for (int64_t c = 0; c < count; c += 2) {
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      uint32_t* to = made + (c / 2 * taps + tap) * g.m;
+      for (int64_t m = 0; m < g.m; m += width) {
+        const uint16_t *first = row(c, tap, m / width), *second = c + 1 < count ? row(c + 1, tap, m / width) : nullptr;
+        if (outputs.stride == 1) {
+          simd().pair_rows(first, second, 0, to + m, static_cast<size_t>(width));
+          continue;
+        }
+        for (int64_t i = 0; i < width; ++i)
+          to[m + i] = static_cast<uint32_t>(first[i * outputs.stride]) << 16 | (second == nullptr ? 0u : second[i * outputs.stride]);
+      }
+    }
+  }
+  from.x = reinterpret_cast<const float*>(planes);
+  from.x_channel = plane;
+  g.a = from.w = reinterpret_cast<const float*>(made);
+  g.a_m = 1;
+  g.a_k = from.lanes = g.m;
+  from.count = static_cast<int>(pairs);
+  from.pairs = true;
+}
+
 void Conv::run(const Call& call) const {
   const size_t elements = static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels());
   const Result<float> result(out_, call, elements);
@@ -313,23 +371,24 @@ void Conv::run(const Call& call) const {
     simd().gemm_f32(g);
   } else {
     Sources from{};
-    find_channels(call, from);
-    find_weights(call, from);
-    g.a = from.w;
-    g.a_m = w_.axes[0].stride;
-    g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
-    if (fills_lanes(call)) {
-      if (gathers_) gather_outputs(call, g, from);
+    from.count = static_cast<int>(call.k_count);
+    if (halves_ && simd().conv_pairs != nullptr) {
+      find_pairs(call, g, from);
+    } else {
+      find_words(call, g, from);
+    }
+    if (fills_lanes(call, g, from)) {
+      if (gathers_ && !from.pairs) gather_outputs(call, g, from);
       accumulate_in_lanes(call, g, from);
     } else if (int64_t first = 0; !window_.single_tap(call, first)) {
       accumulate_planes(call, g, from);
     } else if (window_.contiguous()) {
       g.b = from.x + first;
       g.b_k = from.x_channel;
-      g.k = static_cast<int>(call.k_count);
+      g.k = from.count;
       multiply(g, from, 0);
     } else {
-      accumulate_gathered(call, g, from, first);
+      accumulate_gathered(g, from, first);
     }
   }
   if (call.k_last) finish(call, result);

@@ -38,6 +38,9 @@ const Word* words_in(const Operand& x, const Call& call, int64_t first, int64_t 
   return words;
 }
 
+// What stands beside a bf16 that is left alone in a pair: its product with 0 changes no sum, -0 neither.
+constexpr uint16_t kNegativeZero = 0x8000;
+
 // Rows of panels, each of `elements`.
 struct PanelGrid {
   int64_t rows, row_stride, columns, stride, elements;

@@ -69,6 +69,14 @@ bool rounds_steps(const od_setup& setup) {
   return false;
 }
 
+// Members of bf16 are multiplied in pairs, which begin anew in each step.
+bool splits_pairs(const od_setup& setup) {
+  if (setup.k_tile % 2 == 0) return false;
+  for (uint32_t i = 0; i < setup.spec->n_operands; ++i)
+    if (setup.operands[i].present != 0 && setup.operands[i].dtype == params::dtype::bf16) return true;
+  return false;
+}
+
 uint32_t along_of(const od_setup& setup, uint32_t dim) {
   if (dim == OD_ALONG_REDUCTION) return OperandShape::kReduction;
   if (dim == OD_ALONG_NOTHING) return OperandShape::kNothing;
@@ -88,8 +96,8 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
-  const bool rounds = rounds_steps(setup), panels = spec.joins == OD_JOIN_PANELS && !rounds;
-  shape->joins_steps = spec.joins >= OD_JOIN_STEPS && !rounds;
+  const bool apart = rounds_steps(setup) || splits_pairs(setup), panels = spec.joins == OD_JOIN_PANELS && !rounds_steps(setup);
+  shape->joins_steps = spec.joins >= OD_JOIN_STEPS && !apart;
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
     if (operand.present == 0) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host speed of the kernels on chunks as operators make them: one call of a prepared kernel, all
-// packing included. Usage: bench_kernels [portable|avx2|avxvnni|avx512 [part of a name]]
+// packing included. Usage: bench_kernels [portable|avx2|avxvnni|avx512|avx512bf16 [part of a name]]
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -233,7 +233,7 @@ double peak() {
 
 int main(int argc, char** argv) {
   if (argc > 1 && !use_simd(argv[1])) {
-    std::fprintf(stderr, "%s: not a level of this processor; known: portable, avx2, avxvnni, avx512\n", argv[1]);
+    std::fprintf(stderr, "%s: not a level of this processor; known: portable, avx2, avxvnni, avx512, avx512bf16\n", argv[1]);
     return 2;
   }
   namespace fn = params::eltwise_func;

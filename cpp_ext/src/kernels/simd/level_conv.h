@@ -28,7 +28,7 @@ static void store_outputs(Square& sums, float* y, ptrdiff_t y_output, int output
 }
 
 // `last` outputs of the last vector. Several rows are whole ones, which lie together in y.
-template <int Rows, int Columns, int Vectors>
+template <bool Pairs, int Rows, int Columns, int Vectors>
 static void conv_tile(const ConvF32& g, const float* first_x, const float* first_w, float* y, int last) {
   constexpr int kPixels = Rows * Columns;
   Square kept[Vectors]{};
@@ -53,7 +53,7 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
         for (int p = 0; p < kPixels; ++p) {
           const F pixel = splat(at[p / Columns * x_row + p % Columns]);
 #pragma GCC unroll 3
-          for (int v = 0; v < Vectors; ++v) sums[p][v] = fma(weights[v], pixel, sums[p][v]);
+          for (int v = 0; v < Vectors; ++v) sums[p][v] = multiply_words<Pairs>(weights[v], pixel, sums[p][v]);
         }
       }
     }
@@ -68,18 +68,18 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
 
 using ConvTile = void (*)(const ConvF32&, const float*, const float*, float*, int);
 // [columns - 1] of one row, or two.
-template <int Rows, int Vectors, int... Column>
+template <bool Pairs, int Rows, int Vectors, int... Column>
 constexpr std::array<ConvTile, sizeof...(Column)> conv_tiles(std::integer_sequence<int, Column...>) {
-  return {conv_tile<Rows, Column + 1, Vectors>...};
+  return {conv_tile<Pairs, Rows, Column + 1, Vectors>...};
 }
-template <int Rows, int Vectors>
+template <bool Pairs, int Rows, int Vectors>
 struct ConvTiles {
   static constexpr int kMost = most_pixels(Vectors) / Rows;
-  static constexpr auto kOf = conv_tiles<Rows, Vectors>(std::make_integer_sequence<int, kMost>{});
+  static constexpr auto kOf = conv_tiles<Pairs, Rows, Vectors>(std::make_integer_sequence<int, kMost>{});
 };
 
 // Of `Vectors` vectors of outputs: rows in parts of about the same width, or two rows at once.
-template <int Vectors>
+template <bool Pairs, int Vectors>
 static void conv_outputs(const ConvF32& g, const float* w, float* y, int last) {
   constexpr int kMost = most_pixels(Vectors);
   const int parts = (g.columns + kMost - 1) / kMost;
@@ -87,21 +87,22 @@ static void conv_outputs(const ConvF32& g, const float* w, float* y, int last) {
     const float* x = g.x + row * g.x_row;
     float* to = y + row * g.columns;
     if (2 * g.columns <= kMost && row + 2 <= g.rows) {
-      ConvTiles<2, Vectors>::kOf[static_cast<size_t>(g.columns - 1)](g, x, w, to, last);
+      ConvTiles<Pairs, 2, Vectors>::kOf[static_cast<size_t>(g.columns - 1)](g, x, w, to, last);
       row += 2;
       continue;
     }
     for (int part = 0, column = 0; part < parts; ++part) {
       const int width = (g.columns - column) / (parts - part);
-      ConvTiles<1, Vectors>::kOf[static_cast<size_t>(width - 1)](g, x + column, w, to + column, last);
+      ConvTiles<Pairs, 1, Vectors>::kOf[static_cast<size_t>(width - 1)](g, x + column, w, to + column, last);
       column += width;
     }
     ++row;
   }
 }
 
-static void conv_f32(const ConvF32& g) {
-  constexpr void (*kOf[3])(const ConvF32&, const float*, float*, int) = {conv_outputs<1>, conv_outputs<2>, conv_outputs<3>};
+template <bool Pairs>
+static void convolve(const ConvF32& g) {
+  constexpr void (*kOf[3])(const ConvF32&, const float*, float*, int) = {conv_outputs<Pairs, 1>, conv_outputs<Pairs, 2>, conv_outputs<Pairs, 3>};
   for (int output = 0; output < g.outputs;) {
     const int left = g.outputs - output, all = (left + kLanes - 1) / kLanes;
     const int vectors = all == 1 || all == 3 ? all : 2;
@@ -110,5 +111,7 @@ static void conv_f32(const ConvF32& g) {
     output += width;
   }
 }
+
+static void conv_f32(const ConvF32& g) { convolve<false>(g); }
 
 }  // namespace onedispatch::kernels::OD_LEVEL

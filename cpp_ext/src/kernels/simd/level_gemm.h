@@ -6,7 +6,17 @@ namespace onedispatch::kernels::OD_LEVEL {
 OD_INLINE F multiply_add(F a, F b, F sum) { return fma(a, b, sum); }
 OD_INLINE I multiply_add(I a, I b, I sum) { return add_wrap(mul_wrap(a, b), sum); }
 
-template <class Word, int MR, int NV, bool Part>
+// Of Pairs: words of two bf16.
+template <bool Pairs, class V>
+OD_INLINE V multiply_words(V a, V b, V sum) {
+  if constexpr (Pairs) {
+    return add_pairs(sum, a, b);
+  } else {
+    return multiply_add(a, b, sum);
+  }
+}
+
+template <class Word, int MR, int NV, bool Part, bool Pairs = false>
 static void tile_words(const Product<Word>& g, const Word* first_a, const Word* first_b, Word* c, int part) {
   using V = Vector<Word>;
   V acc[MR][NV];
@@ -32,7 +42,7 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
       for (int m = 0; m < MR; ++m) {
         const V factor = splat_as(a[m * a_m]);
 #pragma GCC unroll 8
-        for (int v = 0; v < NV; ++v) acc[m][v] = multiply_add(factor, row[v], acc[m][v]);
+        for (int v = 0; v < NV; ++v) acc[m][v] = multiply_words<Pairs>(factor, row[v], acc[m][v]);
       }
     }
   }
@@ -52,24 +62,24 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
 
 template <class Word>
 using Tile = void (*)(const Product<Word>&, const Word*, const Word*, Word*, int);
-template <class Word, int MR>
+template <class Word, bool Pairs, int MR>
 struct TilesOfRows {  // [vectors - 1][last vector is a part]
-  static constexpr Tile<Word> kTiles[3][2] = {{tile_words<Word, MR, 1, false>, tile_words<Word, MR, 1, true>},
-                                              {tile_words<Word, MR, 2, false>, tile_words<Word, MR, 2, true>},
-                                              {tile_words<Word, MR, 3, false>, tile_words<Word, MR, 3, true>}};
+  static constexpr Tile<Word> kTiles[3][2] = {{tile_words<Word, MR, 1, false, Pairs>, tile_words<Word, MR, 1, true, Pairs>},
+                                              {tile_words<Word, MR, 2, false, Pairs>, tile_words<Word, MR, 2, true, Pairs>},
+                                              {tile_words<Word, MR, 3, false, Pairs>, tile_words<Word, MR, 3, true, Pairs>}};
 };
 
 // How many vectors the next panel takes of those that remain: 4 split as 2 + 2, never 3 + 1.
 OD_INLINE int panel_vectors(int vectors) { return vectors == 4 ? 2 : vectors < 3 ? vectors : 3; }
 
-template <class Word>
+template <class Word, bool Pairs = false>
 static void product(const Product<Word>& g) {
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
-  constexpr const Tile<Word>(*kTiles[4])[2] = {TilesOfRows<Word, kBigM>::kTiles, TilesOfRows<Word, 4>::kTiles,
-                                               TilesOfRows<Word, 2>::kTiles, TilesOfRows<Word, 1>::kTiles};
+  constexpr const Tile<Word>(*kTiles[4])[2] = {TilesOfRows<Word, Pairs, kBigM>::kTiles, TilesOfRows<Word, Pairs, 4>::kTiles,
+                                               TilesOfRows<Word, Pairs, 2>::kTiles, TilesOfRows<Word, Pairs, 1>::kTiles};
   int n = 0;
   // A single row needs more columns at a time, or it waits for its own sums.
-  for (; g.m == 1 && n + 8 * kLanes <= g.n; n += 8 * kLanes) tile_words<Word, 1, 8, false>(g, g.a, g.b + n, g.c + n, kLanes);
+  for (; g.m == 1 && n + 8 * kLanes <= g.n; n += 8 * kLanes) tile_words<Word, 1, 8, false, Pairs>(g, g.a, g.b + n, g.c + n, kLanes);
   while (n < g.n) {
     const int vectors = panel_vectors((g.n - n + kLanes - 1) / kLanes);
     const int width = vectors * kLanes < g.n - n ? vectors * kLanes : g.n - n;

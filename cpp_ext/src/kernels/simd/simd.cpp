@@ -14,6 +14,7 @@ const SimdLevel& portable_level();
 const SimdLevel& avx2_level();
 const SimdLevel& avxvnni_level();
 const SimdLevel& avx512_level();
+const SimdLevel& avx512bf16_level();
 #endif
 
 namespace {
@@ -24,6 +25,7 @@ const SimdLevel* level_named(std::string_view name) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vnni");
+  if (name == "avx512bf16" && avx512 && __builtin_cpu_supports("avx512bf16")) return &avx512bf16_level();
   if (name == "avx512" && avx512) return &avx512_level();
   if (name == "avxvnni" && avx2 && __builtin_cpu_supports("avxvnni")) return &avxvnni_level();
   if (name == "avx2" && avx2) return &avx2_level();
@@ -35,7 +37,7 @@ const SimdLevel* choose_level() {
   if (const char* wish = std::getenv("ONEDISPATCH_SIMD")) {
     if (const SimdLevel* level = level_named(wish)) return level;
   }
-  for (const char* name : {"avx512", "avxvnni", "avx2"}) {
+  for (const char* name : {"avx512bf16", "avx512", "avxvnni", "avx2"}) {
     if (const SimdLevel* level = level_named(name)) return level;
   }
   return &portable_level();

@@ -3,8 +3,8 @@
 //
 // The level is chosen once, at the first use, from what the processor offers. Every level gives
 // the same integers. f32 results are the same on every run and every thread of one machine, but
-// may differ in the last bits between levels (vector width changes the order of sums, and the
-// portable level has no fused multiply-add).
+// may differ in the last bits between levels (vector width changes the order of sums, the portable
+// level has no fused multiply-add, and convolutions of bf16 take channels in pairs where words hold two).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -175,6 +175,14 @@ struct SimdLevel {
   void (*narrow)(uint32_t dtype, const void* words, void* y, size_t n);
   void (*gemm_f32)(const GemmF32&);
   void (*conv_f32)(const ConvF32&);
+  // The same of pairs of bf16 in the words of both operands, where the processor multiplies them (else nullptr): a word is
+  // two members of the reduction, the first in its upper half. They are added one after the other, each sum rounded as
+  // ever; denormals count as zeros.
+  void (*gemm_pairs)(const GemmF32&);
+  void (*conv_pairs)(const ConvF32&);
+  // words[i] of elements first[i] and second[i], which is `none` for nullptr; and of n neighbours of one row.
+  void (*pair_rows)(const uint16_t* first, const uint16_t* second, uint16_t none, uint32_t* words, size_t n);
+  void (*pair_neighbours)(const uint16_t* x, uint16_t none, uint32_t* words, size_t n);
   void (*gemm_i32)(const GemmI32&);
   void (*gemm_i8)(const GemmI8&);
   void (*requantise)(const Requantise&);
@@ -240,7 +248,7 @@ struct SimdLevel {
   }
 };
 
-// The level in use. ONEDISPATCH_SIMD=portable|avx2|avxvnni|avx512 in the environment asks for a lower one.
+// The level in use. ONEDISPATCH_SIMD=portable|avx2|avxvnni|avx512|avx512bf16 in the environment asks for a lower one.
 const SimdLevel& simd();
 // Tests and benchmarks only, while no kernel runs: returns false when the processor lacks the level.
 bool use_simd(std::string_view name);
