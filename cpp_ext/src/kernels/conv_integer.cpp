@@ -49,7 +49,8 @@ class IntegerWindows : public Kernel {
         table_(setup.operands[at.table]),
         bias_panels_(setup, bias_, 0),
         scale_panels_(setup, scale_, 0),
-        zero_panels_(setup, out_zero_, 0) {
+        zero_panels_(setup, out_zero_, 0),
+        table_panels_(setup, table_, Panels::kWhole) {
     require_whole(setup, at.out);
     if (wide_ && (bias_panels_ || scale_panels_)) reject("conv: x of 16 bits has no panels");
     if (!is_word(out_) && !scale_.present) reject(setup, at.out_zero_word - 1, "scale", "sums need one to become narrow");
@@ -102,7 +103,11 @@ class IntegerWindows : public Kernel {
         uint8_t* out = call.out + int64_t{c} * pixels * element_bytes(out_);
         simd().requantise({sums + c * pixels, pixels, added, step, scale + c * scale_step, scale_step, 0, zero, out_, out, pixels, rows, pixels});
       }
-      if (table_.present) simd().look_up(table_.in(call), call.out, call.out, static_cast<size_t>(window_.tile_c) * static_cast<size_t>(pixels));
+      const int looked_up = table_panels_ ? static_cast<int>(table_panels_.length) : window_.tile_c;
+      for (int c = 0; table_.present && c < window_.tile_c; c += looked_up) {
+        uint8_t* out = call.out + int64_t{c} * pixels;
+        simd().look_up(table_.in(call) + c / looked_up * table_panels_.stride, out, out, static_cast<size_t>(looked_up) * static_cast<size_t>(pixels));
+      }
       return;
     }
     for (int64_t c = 0; bias != nullptr && c < window_.tile_c; ++c) {
@@ -130,7 +135,7 @@ class IntegerWindows : public Kernel {
   bool wide_;     // sums of 64 bits
   int32_t pad_;
   Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_, table_;
-  Panels bias_panels_, scale_panels_, zero_panels_;
+  Panels bias_panels_, scale_panels_, zero_panels_, table_panels_;
 };
 
 class IntegerConv final : public IntegerWindows {

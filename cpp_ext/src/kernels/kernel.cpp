@@ -36,9 +36,10 @@ void require_whole(const Setup& setup, uint32_t out) {
 }
 
 Panels::Panels(const Setup& setup, const Operand& operand, uint32_t axis) {
-  for (uint32_t i = setup.spec->operands[operand.index].n_axes; i < kAxes; ++i) {
+  const uint32_t own = setup.spec->operands[operand.index].n_axes;
+  for (uint32_t i = own; i < kAxes; ++i) {
     const Axis& panels = operand.axes[i];
-    if (panels.span == 0 || panels.along != axis) continue;
+    if (panels.span == 0 || panels.along != (axis == kWhole ? own : axis)) continue;
     length = panels.span;
     stride = panels.stride;
   }

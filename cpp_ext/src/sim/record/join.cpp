@@ -181,23 +181,30 @@ bool Join::proves(const OperandShape& operand, const Chunk& chunk, const Layout&
   }
 }
 
-// The operand with a further axis for each of those that panels divide; false where none does.
+// The operand with a further axis for each of those that panels divide; false where none does. What has no axis along a
+// dimension may be there once for each of its panels.
 bool Join::divide(const OperandShape& operand, bool reduction, bool tiles, OperandShape& divided) const {
   divided = operand;
+  const auto add = [&](uint32_t dim, uint32_t panel, int64_t extent, uint32_t along) {
+    if (divided.n_axes == OD_MAX_AXES) return false;
+    divided.axes[divided.n_axes] = {(extent + panel - 1) / panel, 1, 1, 1, panel, 1, 0, panel, static_cast<uint16_t>(along), 0};
+    divided.along[divided.n_axes++] = dim;
+    return true;
+  };
+  std::array<bool, OD_MAX_DIMS> has{};
   for (uint32_t i = 0; i < operand.n_axes; ++i) {
     const od_axis& axis = operand.axes[i];
     const uint32_t dim = operand.along[i];
+    if (dim < OD_MAX_DIMS) has[dim] = true;
     const bool wanted = dim == OperandShape::kReduction ? reduction : dim < OD_MAX_DIMS && tiles && divided_[dim];
-    if (!wanted || divided.n_axes == OD_MAX_AXES) continue;
+    if (!wanted) continue;
     const uint32_t panel = dim == OperandShape::kReduction ? shape_->k_tile : shape_->dims[dim].tile;
     const bool is_one = axis.stride == 0 && dim < OD_MAX_DIMS;  // of each panel
     if (!is_one && (axis.stride == 0 || axis.a != 1 || axis.den != 1 || axis.b != 0 || axis.align != 1 || axis.chunk != panel)) continue;
-    od_axis& panels = divided.axes[divided.n_axes];
-    const int64_t extent = dim == OperandShape::kReduction ? shape_->k_extent : shape_->dims[dim].extent;
-    panels = {(extent + panel - 1) / panel, 1, 1, 1, panel, 1, 0, panel, static_cast<uint16_t>(i), 0};
-    divided.along[divided.n_axes++] = dim;
-    divided.along[i] += OperandShape::kWithin;
+    if (add(dim, panel, dim == OperandShape::kReduction ? shape_->k_extent : shape_->dims[dim].extent, i)) divided.along[i] += OperandShape::kWithin;
   }
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
+    if (tiles && divided_[d] && !has[d]) add(d, shape_->dims[d].tile, shape_->dims[d].extent, operand.n_axes);
   return divided.n_axes != operand.n_axes;
 }
 
