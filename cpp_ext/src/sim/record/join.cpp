@@ -9,10 +9,11 @@ namespace onedispatch::sim {
 
 namespace {
 
-constexpr int64_t kTileElements = 12288;  // of a joined tile's result: tens of microseconds of work
+constexpr int64_t kTileElements = 16384;  // of a joined tile's result: tens of microseconds of work
 constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
+constexpr uint32_t kBytesTogether = 256;  // members of panels of bytes: what they are multiplied with is packed for all of them
 constexpr uint32_t kLeastSummed = 16;     // products of a sum that make a tile worth sharing
 constexpr size_t kMostSpread = 64;       // chunks whose words are kept one by one
 
@@ -415,6 +416,7 @@ Join::Origin Join::tile_of(const Group& group) const {
   for (uint32_t axis = 0; axis < out->n_axes; ++axis)
     if (out->along[axis] == OperandShape::kNothing) elements *= out->axes[axis].chunk;
   int64_t own = elements;  // of what is not enlarged: rows come whole before there are several
+  const bool bytes = std::any_of(shape_->operands.begin(), shape_->operands.end(), [](const OperandShape& operand) { return operand.panels && operand.element == 1; });
   const auto length = [&](uint32_t d) { return group.end[d] - group.first[d]; };
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     tile[d] = shape_->dims[d].tile;
@@ -423,7 +425,8 @@ Join::Origin Join::tile_of(const Group& group) const {
       if (inner == OD_MAX_DIMS) inner = d;
     }
     if (joined_[d] && divided_[d]) {
-      const uint32_t panels = length(d) / tile[d], together = panels_together(tile[d], panels);
+      const uint32_t panels = length(d) / tile[d];
+      const uint32_t together = bytes ? std::min(panels, std::max(1u, kBytesTogether / tile[d])) : panels_together(tile[d], panels);
       tile[d] *= together;
       tiles *= (panels + together - 1) / together;
     }
