@@ -80,6 +80,30 @@ bool all_are(const bo& buffer, uint8_t value) {
   return std::all_of(buffer.map(), buffer.map() + buffer.size(), [value](uint8_t b) { return b == value; });
 }
 
+// Recorded runs are made again by threads of a pool that all devices share.
+TEST(XrtThreads, RecordedRunsOfManyDevicesShareThePool) {
+  constexpr uint8_t kRuns = 40;
+  std::atomic<unsigned> replayed{0}, wrong{0};
+  in_threads(4, [&](unsigned number) {
+    Copies host;
+    host.npu.set_threads(2 + number);
+    host.npu.set_record("on");
+    const hw_context recording(host.npu, host.binary.get_uuid());
+    const kernel own(recording, "MLIR_AIE");
+    bo from = host.filled(0), to = host.empty();
+    for (uint8_t round = 1; round <= kRuns; ++round) {
+      std::fill_n(from.map(), from.size(), round);
+      run made = testing::prepared(own, host.instructions, from, to);
+      made.start();
+      made.wait();
+      replayed += made.report().recorded == kReplayed ? 1 : 0;
+      wrong += all_are(to, round) ? 0 : 1;
+    }
+  });
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(replayed, 4u * (kRuns - 2));
+}
+
 TEST(XrtThreads, RunsOfOneContextFollowOneAnother) {
   Copies host;
   in_threads(kThreads, [&host](unsigned i) {
