@@ -13,6 +13,8 @@ namespace {
 
 namespace operand = params::resample::operand;
 
+constexpr int64_t kTogether = 64;  // members of o
+
 class Resample final : public Kernel {
  public:
   explicit Resample(const Setup& setup)
@@ -47,17 +49,19 @@ class Resample final : public Kernel {
     const auto* x = reinterpret_cast<const uint32_t*>(x_.in(call)) + begin(x_, 0, call) + begin(x_, 2, call);
     const auto* index = reinterpret_cast<const int32_t*>(index_.in(call)) + table(index_, call);
     const float* weight = weight_.present ? weight_.f32_in(call) + table(weight_, call) : nullptr;
+    // Of one member along i, many of o are taken as neighbours instead.
+    const int64_t together = tile_[2] == 1 ? std::min(tile_[0], kTogether) : 1;
+    const int64_t step = together == 1 ? along.stride : together;
     // Places in the chunk, once for all of o.
     const auto places = static_cast<size_t>(tile_[1] * taps_);
     auto* at = static_cast<int32_t*>(scratch(kScratchPlan, places * sizeof(int32_t)));
-    for (size_t p = 0; p < places; ++p) at[p] = index[p] < 0 ? -1 : static_cast<int32_t>(local(along, index[p] - first));
+    for (size_t p = 0; p < places; ++p) at[p] = index[p] < 0 ? -1 : static_cast<int32_t>(local(along, index[p] - first) * step);
     auto* out = reinterpret_cast<uint32_t*>(call.out);
-    const auto step = static_cast<ptrdiff_t>(x_.axes[0].stride);
-    for (int64_t o = 0; o < tile_[0]; ++o, x += step, out += tile_[1] * tile_[2]) {
-      if (x_.axes[2].extent == 1) {  // for any tile: the two round in other places
-        column(x, at, weight, out);
+    for (int64_t o = 0; o < tile_[0]; o += together, x += together * x_.axes[0].stride, out += together * tile_[1] * tile_[2]) {
+      if (together == 1) {
+        rows(x, at, weight, tile_[2], tile_[2], out);
       } else {
-        for (int64_t j = 0; j < tile_[1]; ++j) row(x, at + j * taps_, weight == nullptr ? nullptr : weight + j * taps_, out + j * tile_[2]);
+        columns(x, std::min(together, tile_[0] - o), together, at, weight, out);
       }
     }
   }
@@ -86,12 +90,14 @@ class Resample final : public Kernel {
     if (place < 0 || place >= along.chunk) {
       reject("resample: place " + std::to_string(place) + " of a chunk of " + std::to_string(along.chunk) + " elements along j");
     }
-    return place * along.stride;
+    return place;
   }
 
-  // Neighbours along i.
-  void row(const uint32_t* x, const int32_t* at, const float* weight, uint32_t* out) const {
-    const auto n = static_cast<size_t>(tile_[2]);
+  // n neighbours of each row.
+  void rows(const uint32_t* x, const int32_t* at, const float* weight, int64_t n, int64_t out_row, uint32_t* out) const {
+    for (int64_t j = 0; j < tile_[1]; ++j) row(x, at + j * taps_, weight == nullptr ? nullptr : weight + j * taps_, static_cast<size_t>(n), out + j * out_row);
+  }
+  void row(const uint32_t* x, const int32_t* at, const float* weight, size_t n, uint32_t* out) const {
     if (at[0] < 0) {
       std::fill_n(out, n, outside_);
     } else if (weight == nullptr) {
@@ -108,21 +114,23 @@ class Resample final : public Kernel {
     }
   }
 
-  // One member of i: neighbours along j.
-  void column(const uint32_t* x, const int32_t* at, const float* weight, uint32_t* out) const {
-    for (int64_t j = 0; j < tile_[1]; ++j, at += taps_) {
-      if (at[0] < 0) {
-        out[j] = outside_;
-      } else if (weight == nullptr) {
-        out[j] = x[at[0]];
-      } else {
-        const auto* values = reinterpret_cast<const float*>(x);
-        const float* w = weight + j * taps_;
-        float sum = values[at[0]] * w[0];
-        for (int64_t t = 1; t < taps_; ++t) sum += values[at[t]] * w[t];
-        std::memcpy(out + j, &sum, sizeof sum);
-      }
+  // `count` members of o, brought together and back; `room` for each place.
+  void columns(const uint32_t* x, int64_t count, int64_t room, const int32_t* at, const float* weight, uint32_t* out) const {
+    const Axis& along = x_.axes[1];
+    auto* turned = static_cast<uint32_t*>(scratch(kScratchPlane, static_cast<size_t>(along.chunk * room) * sizeof(uint32_t)));
+    auto* made = static_cast<uint32_t*>(scratch(kScratchColumns, static_cast<size_t>(tile_[1] * room) * sizeof(uint32_t)));
+    turn(x, x_.axes[0].stride, along.stride, count, along.chunk, turned, room);
+    rows(turned, at, weight, count, room, made);
+    turn(made, room, 1, tile_[1], count, out, tile_[1]);
+  }
+  // y[column][row] of x[row][column].
+  static void turn(const uint32_t* x, int64_t row, int64_t column, int64_t rows, int64_t columns, uint32_t* y, int64_t y_row) {
+    if (column == 1) {
+      simd().transpose(reinterpret_cast<const float*>(x), row, static_cast<int>(rows), static_cast<int>(columns), reinterpret_cast<float*>(y), y_row);
+      return;
     }
+    for (int64_t c = 0; c < columns; ++c)
+      for (int64_t r = 0; r < rows; ++r) y[c * y_row + r] = x[r * row + c * column];
   }
 
   Operand x_, index_, weight_;
