@@ -302,3 +302,32 @@ def test_a_run_goes_on_where_no_thread_can_be_started(tmp_path: Path) -> None:
     if "can be started here" in done.stderr:
         pytest.skip("this system has no limit on threads")
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+
+
+FIRST_CALLS = """
+import sys, threading, numpy as np, onnx
+import onedispatch as od
+session = od.InferenceSession(sys.argv[1], fallback="error", threads=1, record=False)
+x = np.random.default_rng(1).standard_normal((1, 1, 576)).astype(np.float32)
+answers = []
+def work():
+    answers.extend(session.run(None, {"x": x})[0] for _ in range(2))
+for _ in range(3):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+assert all((one == answers[1]).all() for one in answers)
+"""
+
+
+def test_first_calls_of_threads_are_like_later_ones(tmp_path: Path) -> None:
+    """Kernels' memory of a thread grows with its first calls; what is freed does not look like zeros."""
+    text = "g (float[1, 1, 576] x) => (float[1, 258, 3] y) { y = Conv <strides = [128]> (x, w) }"
+    proto: onnx.ModelProto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    weights = np.random.default_rng(0).standard_normal((258, 1, 256)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    onnx.save(proto, tmp_path / "m.onnx")
+    command = [sys.executable, "-c", FIRST_CALLS, str(tmp_path / "m.onnx")]
+    env = {**os.environ, "MALLOC_PERTURB_": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=env)
+    assert done.returncode == 0, done.stderr

@@ -75,7 +75,7 @@ class Window {
     fill_border(call, bits);
     const Plan plan = plan_copies(call);
     Moved* const planes[2] = {plane<Moved>(0), plane<Moved>(1)};
-    const TapsOf<Element> taps[2] = {plane_taps<Element>(0), plane_taps<Element>(1)};
+    const TapsOf<Element> taps[2] = {taps_of(reinterpret_cast<const Element*>(planes[0])), taps_of(reinterpret_cast<const Element*>(planes[1]))};
     for (int c = 0; c <= channels; ++c) {
       if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(channel(c)), planes[c % 2]);
       if (c > 0) use(c - 1, taps[(c - 1) % 2]);
@@ -89,9 +89,7 @@ class Window {
     if (has_border(call)) std::fill_n(made, elements * static_cast<size_t>(channels), 0.0f);
     const Plan plan = plan_copies(call);
     for (int c = 0; c < channels; ++c) fill_channel(plan, first + c * stride, made + static_cast<size_t>(c) * elements);
-    Taps taps = plane_taps<float>(0);
-    taps.plane = made;
-    return taps;
+    return taps_of<float>(made);
   }
   size_t plane_elements() const {
     return static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
@@ -117,9 +115,9 @@ class Window {
     return static_cast<Moved*>(scratch(kScratchPlane, elements * 2 * sizeof(Moved))) + static_cast<size_t>(slot) * elements;
   }
   template <class Element>
-  TapsOf<Element> plane_taps(int slot) const {
+  TapsOf<Element> taps_of(const Element* plane) const {
     TapsOf<Element> taps{};
-    taps.plane = reinterpret_cast<const Element*>(plane<typename MovedAs<sizeof(Element)>::Type>(slot));
+    taps.plane = plane;
     taps.plane_row = static_cast<ptrdiff_t>(sh) * sw * phase_columns_;
     taps.offsets = offsets_.data();
     taps.taps = this->taps();
