@@ -307,7 +307,13 @@ class Array {
 
  private:
   friend class WaitFeasibility;  // looks at everything, changes nothing
-  struct Access;      // a decoded address
+  // A decoded address.
+  struct Access {
+    uint32_t tile = 0;
+    uint32_t offset = 0;           // in the tile
+    uint32_t index = 0, byte = 0;  // the item of its block, and where in it
+    const RegisterInfo* info = nullptr;
+  };
   // A block of registers, and what of it exists on the device.
   struct RecentRegisters {
     const RegisterInfo* info = nullptr;

@@ -13,13 +13,6 @@
 
 namespace onedispatch::sim {
 
-struct Array::Access {
-  uint32_t tile = 0;
-  uint32_t offset = 0;           // in the tile
-  uint32_t index = 0, byte = 0;  // the item of its block, and where in it
-  const RegisterInfo* info = nullptr;
-};
-
 uint64_t Array::address_of(const Tile& tile, uint32_t offset) {
   return uint64_t{tile.column} << reg::COLUMN_SHIFT | uint64_t{tile.row} << reg::ROW_SHIFT | offset;
 }
