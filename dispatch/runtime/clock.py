@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.executable_cache import prepared
 from onedispatch.dispatch.runtime.device import DeviceSession, TimedStep
 from onedispatch.dispatch.runtime.report import RunReport, summed
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError
 
 
@@ -18,9 +22,54 @@ def timing(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None = No
     """See ``CompiledModel.timing``."""
     start = time.perf_counter()
     executable = _executable(model, shapes)
-    session = DeviceSession(model.target, clock=True)
-    reports = [TimedStep(session, step).report() for step in executable.device_steps]
+    steps = _KEPT.take(executable, model.target)
+    if steps is None:
+        session = DeviceSession(model.target, clock=True)
+        steps = tuple(TimedStep(session, step) for step in executable.device_steps)
+    reports = [step.report() for step in steps]
+    for step in steps:
+        step.reset()
+    _KEPT.keep(executable, model.target, steps)
     return summed(reports, (), time.perf_counter() - start)
+
+
+_Kept = tuple[weakref.ref[Executable], Device, tuple[TimedStep, ...]]
+
+
+class _KeptSteps:
+    """Steps that were timed, of the executables timed last: their devices and buffers serve again.
+
+    What a run decides it decides anew each time, on an array that nothing ran on before. Whoever takes steps
+    has them alone, so any number of threads may ask. Custom kernels may be declared again: those of
+    executables that have some are not kept.
+    """
+
+    _MOST = 2
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[int, _Kept] = OrderedDict()
+        self._lock = ForkLock()
+
+    def take(self, executable: Executable, target: Device) -> tuple[TimedStep, ...] | None:
+        with self._lock.guard:
+            kept = self._steps.pop(id(executable), None)
+        if kept is None:
+            return None
+        of, device, steps = kept
+        return steps if of() is executable and device == target else None
+
+    def keep(self, executable: Executable, target: Device, steps: tuple[TimedStep, ...]) -> None:
+        if executable.kernels:
+            return
+        key = id(executable)
+        gone = weakref.ref(executable, lambda _: self._steps.pop(key, None))
+        with self._lock.guard:
+            self._steps[key] = gone, target, steps
+            while len(self._steps) > self._MOST:
+                self._steps.popitem(last=False)
+
+
+_KEPT = _KeptSteps()
 
 
 def _executable(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None) -> Executable:

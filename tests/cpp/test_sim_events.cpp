@@ -23,7 +23,7 @@ TEST(EventQueue, TakesByTimeThenInTheOrderOfScheduling) {
   std::vector<Event> model;
   const auto first = [&] {
     return std::min_element(model.begin(), model.end(), [](const Event& a, const Event& b) {
-      return a.time != b.time ? a.time < b.time : a.sequence < b.sequence;
+      return a.time != b.time ? a.time < b.time : a.subject < b.subject;  // which count up
     });
   };
   uint64_t now = 0;
@@ -31,7 +31,7 @@ TEST(EventQueue, TakesByTimeThenInTheOrderOfScheduling) {
     const bool fills = step / 500 % 2 == 0;
     if (model.empty() || random() % 5 < (fills ? 3u : 2u)) {
       const uint64_t time = later(random, now);
-      model.push_back(Event{time, queue.scheduled(), step, 7, EventKind::kCore});
+      model.push_back(Event{time, step, 7, EventKind::kCore});
       queue.push(time, EventKind::kCore, step, 7);
       continue;
     }

@@ -58,6 +58,14 @@ def test_a_clock_needs_nothing_but_what_decides_and_writes_nothing() -> None:
     assert timed.report() == first
 
 
+def test_timing_again_says_the_same_whatever_was_timed_between() -> None:
+    names = list(NETWORKS)[:3]  # more than are kept
+    models = [od.compile(network(name), fallback="error") for name in names]
+    first = [modelled(model.timing()) for model in models]
+    assert [modelled(model.timing()) for model in [*models, *models]] == first * 2
+    assert [modelled(models[-1].timing()) for _ in range(2)] == first[-1:] * 2
+
+
 def test_packets_that_were_not_given_are_named() -> None:
     step = od.compile(network("parts"), fallback="error").device_step
     session = DeviceSession(find_device("npu2"), clock=True)

@@ -2,6 +2,7 @@
 #include "operation_cache.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "onedispatch/hash.h"
@@ -36,18 +37,21 @@ void ReadOperation::run(const KernelCall& call, const CallMemory& memory) const 
 
 std::shared_ptr<OperationCache> make_operation_cache(const DeviceDescription& device) { return std::make_shared<OperationCache>(device); }
 
-std::shared_ptr<ReadOperation> OperationCache::find(const od_kernel_spec& spec, const uint32_t* words) const {
+const std::shared_ptr<ReadOperation>& OperationCache::find(const od_kernel_spec& spec, const uint32_t* words) {
+  const auto is = [&](const ReadOperation& read) {
+    return read.operation.setup.spec == &spec && std::memcmp(words, read.words.data(), size_t{4} * spec.words) == 0;
+  };
+  if (latest_ != nullptr && is(*latest_)) return latest_;
   const auto [first, end] = read_.equal_range(hash_words(words, size_t{4} * spec.words));
-  for (auto at = first; at != end; ++at) {
-    const ReadOperation& read = *at->second;
-    if (read.operation.setup.spec == &spec && std::equal(words, words + spec.words, read.words.begin())) return at->second;
-  }
-  return nullptr;
+  const auto found = std::find_if(first, end, [&](const auto& one) { return is(*one.second); });
+  latest_ = found == end ? nullptr : found->second;
+  return latest_;
 }
 
 void OperationCache::add(std::shared_ptr<ReadOperation> read) {
   if (read_.size() == kMost) read_.clear();
   const uint64_t hash = hash_words(read->words.data(), size_t{4} * read->operation.setup.spec->words);
+  latest_ = read;
   read_.emplace(hash, std::move(read));
 }
 

@@ -33,7 +33,6 @@ struct ReadOperation final : CallableOperation {
   // The call as its kernel takes it.
   od_call bound(const KernelCall& call, const CallMemory& memory) const;
 
-  std::array<uint32_t, params::kMaxWords> words{};  // of the block; what the kernel does not read may be anything
   Operation operation;
   std::shared_ptr<const Plan> plan;  // null: calls are not made
   std::shared_ptr<const std::vector<Fill>> fills;
@@ -46,6 +45,7 @@ struct ReadOperation final : CallableOperation {
     uint64_t cycles = 0;  // 0: nothing known yet
   };
   std::array<Charge, 2> charges{};  // of a full step and of the last one, as most calls are
+  std::array<uint32_t, params::kMaxWords> words{};  // of the block; what the kernel does not read may be anything
 };
 
 // A cache for one device, used by one thread at a time.
@@ -53,7 +53,7 @@ class OperationCache {
  public:
   explicit OperationCache(const DeviceDescription& device) : constants(device) {}
   // Returns the operation whose block begins with the words that `spec` reads; null if it is not cached.
-  std::shared_ptr<ReadOperation> find(const od_kernel_spec& spec, const uint32_t* words) const;
+  const std::shared_ptr<ReadOperation>& find(const od_kernel_spec& spec, const uint32_t* words);
   // Of built-in kernels only: the plan of a custom kernel must be prepared once per core.
   void add(std::shared_ptr<ReadOperation> read);
 
@@ -61,6 +61,7 @@ class OperationCache {
 
  private:
   std::unordered_multimap<uint64_t, std::shared_ptr<ReadOperation>> read_;
+  std::shared_ptr<ReadOperation> latest_;  // of them: nearly always the next core asks for the same one
 };
 
 }  // namespace onedispatch

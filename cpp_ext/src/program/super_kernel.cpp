@@ -18,13 +18,6 @@ constexpr uint32_t kCoreView = params::kCoreViewMemory;  // own data memory as t
 constexpr uint32_t kOut = kOutPort;
 constexpr uint32_t kMaskWords = at::row_mask + 1;  // what a core reads of a block that leaves its row out
 
-Action of_lock(Action::Kind kind, uint32_t lock) {
-  Action action;
-  action.kind = kind;
-  action.lock = lock;
-  return action;
-}
-
 }  // namespace
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried)
@@ -49,25 +42,29 @@ void SuperKernel::queue_reading(uint32_t words, uint64_t cycles) {
 }
 
 const Action& SuperKernel::resume() {
-  while (head_ == queue_.size()) {
-    queue_.clear();
-    head_ = 0;
+  while (head_ == queued_) {
+    queued_ = head_ = computes_ = 0;
     switch (state_) {
       case State::kWaiting:
         op_.reset();
         shadow_memory_.reset();
-        queue_.push_back(of_lock(Action::Kind::kAcquire, params::kParametersFull));
+        queue_lock(Action::Kind::kAcquire, params::kParametersFull);
         state_ = State::kBeginning;
         break;
       case State::kBeginning: begin_op(); break;
       case State::kRunning: queue_step(); break;
     }
   }
-  return queue_[head_++];
+  const Queued next = queue_[head_++];
+  if (next.kind == Action::Kind::kCompute) return compute_[next.which];
+  lock_action_.kind = next.kind;
+  lock_action_.lock = next.which;
+  return lock_action_;
 }
 
 void SuperKernel::begin_op() {
-  std::memcpy(words_.data(), core_.memory, sizeof words_);  // both little-endian
+  static_assert(at::magic < kMaskWords && at::kernel < kMaskWords);
+  std::memcpy(words_.data(), core_.memory, 4 * kMaskWords);  // both little-endian; the rest once it is known to be read
   if (words_[at::magic] != params::kMagic) {
     od_setup setup{};
     setup.words = words_.data();
@@ -82,6 +79,7 @@ void SuperKernel::begin_op() {
     finish_op();
     return;
   }
+  std::memcpy(words_.data(), core_.memory, size_t{4} * spec.words);
   op_ = core_.operation_cache->find(spec, words_.data());
   if (op_ == nullptr) {
     op_ = read_block(carried);
@@ -279,15 +277,17 @@ void SuperKernel::locate_tile() {
   }
 }
 
+void SuperKernel::queue_lock(Action::Kind kind, uint32_t lock) { queue_.at(queued_++) = {kind, lock}; }  // by 1, always
+
 void SuperKernel::queue_acquire(Port& port) {
-  queue_.push_back(of_lock(Action::Kind::kAcquire, port.acquire));
+  queue_lock(Action::Kind::kAcquire, port.acquire);
   port.held = true;
 }
 
 void SuperKernel::queue_release(Port& port) {
-  queue_.push_back(of_lock(Action::Kind::kRelease, port.release));
+  queue_lock(Action::Kind::kRelease, port.release);
   port.held = false;
-  port.slot = (port.slot + 1) % port.depth;
+  if (++port.slot == port.depth) port.slot = 0;
 }
 
 void SuperKernel::queue_step() {
@@ -371,7 +371,9 @@ void SuperKernel::queue_timed_call(bool last) {
 }
 
 Action& SuperKernel::queue_compute(uint64_t cycles) {
-  Action& action = queue_.emplace_back();
+  queue_.at(queued_++) = {Action::Kind::kCompute, computes_};
+  Action& action = compute_.at(computes_++);
+  action = {};
   action.kind = Action::Kind::kCompute;
   action.cycles = cycles;
   return action;
@@ -440,7 +442,7 @@ void SuperKernel::finish_op() {
   for (Port& port : ports_) {
     if (port.held) queue_release(port);
   }
-  queue_.push_back(of_lock(Action::Kind::kRelease, params::kParametersEmpty));
+  queue_lock(Action::Kind::kRelease, params::kParametersEmpty);
   state_ = State::kWaiting;
 }
 

@@ -57,6 +57,7 @@ class SuperKernel final : public CoreProgram {
   void queue_step();
   void queue_call(bool first, bool last);
   void queue_timed_call(bool last);
+  void queue_lock(Action::Kind kind, uint32_t lock);
   Action& queue_compute(uint64_t cycles);
   const Carried& named_kernel() const;
   void check_linked(const ReadOperation& read, const Carried& carried) const;
@@ -74,11 +75,18 @@ class SuperKernel final : public CoreProgram {
   uint32_t memory_bytes_;  // less stack and tables
   std::vector<Carried> carried_;
   State state_ = State::kWaiting;
-  std::vector<Action> queue_;
-  size_t head_ = 0;
+  // What comes next: of a step at most three acquires, a call, a ring that is printed, three releases and, at the
+  // end of the operation, as many again and the parameter block. Short, since every core goes through its own.
+  struct Queued {
+    Action::Kind kind = Action::Kind::kHalt;
+    uint32_t which = 0;  // lock, or number of the compute
+  };
+  std::array<Queued, 16> queue_;
+  uint32_t head_ = 0, queued_ = 0, computes_ = 0;
+  std::array<Action, 2> compute_;
+  Action lock_action_;
 
-  std::array<uint32_t, params::kMaxWords> words_{};  // of the block that came last
-  MemoryRanges block_;                               // and what was read of it
+  MemoryRanges block_;  // what was read of the block that came last
 
   // The op that runs.
   std::shared_ptr<ReadOperation> op_;
@@ -87,6 +95,8 @@ class SuperKernel final : public CoreProgram {
   std::array<Port, kPorts> ports_;
   std::array<uint32_t, OD_MAX_DIMS> outer_{}, origin_{};
   uint32_t step_ = 0;
+
+  std::array<uint32_t, params::kMaxWords> words_{};  // of the block that came last
 };
 
 }  // namespace onedispatch

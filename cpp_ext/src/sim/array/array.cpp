@@ -188,7 +188,7 @@ std::string Array::channel_name(const Channel& c) const {
   return tile_name(c.tile) + (c.mm2s ? " MM2S" : " S2MM") + std::to_string(c.number);
 }
 
-void Array::fetch(const Event& event) const {
+void Array::fetch(const EventQueue::Upcoming& event) const {
   constexpr size_t kLine = 64;
   const auto lines = [](const void* from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const char*>(from) + at, 1);

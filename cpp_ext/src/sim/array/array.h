@@ -8,13 +8,14 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "sim/transport/answers.h"
 #include "sim/transport/bd.h"
+#include "sim/transport/route.h"
 #include "sim/array/ddr.h"
 #include "sim/engine/event_queue.h"
 #include "sim/array/memory.h"
@@ -31,15 +32,15 @@ namespace onedispatch::sim {
 class Observer;
 struct RegisterInfo;
 
-constexpr uint32_t kNone = ~0u;
 // In the view of a memory tile's BDs the locks of its west neighbour come first, then its own, then the east one's.
 constexpr uint32_t kLocksOfMemTile = reg::mem::kLocks;
 constexpr uint32_t kMostQueued = reg::QUEUE_DEPTH;  // a device may have fewer
 
-// Who waits for a lock.
+// Who waits for a lock, and for what: more than 0 for that value, less to take so many off it.
 struct Waiter {
   enum class Kind : uint8_t { kChannel, kCore } kind;
   uint32_t index;
+  int32_t wanted;
 };
 
 struct Lock {
@@ -60,26 +61,6 @@ struct Task {
   bool token = false;
   bool resident = false;  // pushed by the overlay: it may wait on after a run
   OpRef op;               // that pushed it
-};
-
-struct Destination {
-  uint32_t channel;
-  bool keeps_header;
-};
-
-// All S2MM channels that a stream reaches, or all control ports that a packet does.
-struct Route {
-  std::vector<Destination> destinations;
-  std::vector<uint32_t> controls;  // tiles
-  bool controller = false;         // leaves the array for the controller: tokens only
-  bool headers_in_data = false;    // a stream without header at a packet-switched port
-  bool shared = false;             // packets of other streams may come to one of its arbiters
-  bool packets() const { return headers_in_data || !controls.empty(); }
-  struct Arbiter {
-    uint32_t key, slave;  // tile * 8 + arbiter; the port by which the stream comes to it
-  };
-  std::vector<Arbiter> arbiters;  // by key
-  uint32_t latency = 0;            // cycles of the longest branch
 };
 
 enum class ChannelState : uint8_t {
@@ -137,7 +118,7 @@ struct Channel : BdFootprint {
   uint64_t segment_words = 0;
   uint64_t segment_start = 0;
   uint64_t last_end = 0;  // of the previous segment
-  std::shared_ptr<DdrRegion> region;     // shim: the buffer of this BD
+  DdrRegion* region = nullptr;  // shim: the buffer of this BD, one of those of the run
   std::vector<uint32_t> packet_words;    // MM2S: of a control packet that is not complete yet
   // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
   std::vector<uint32_t> waiting_sources;
@@ -160,19 +141,6 @@ struct Channel : BdFootprint {
 struct Releaser {
   const Channel* channel = nullptr;
   const struct Core* core = nullptr;
-};
-
-// What a control port read for a packet, or a token, and where it goes.
-struct Answer {
-  uint32_t id;
-  std::vector<uint32_t> words;
-  OpRef op;  // that pushed the task: with the packet, or of the token
-  uint32_t token_of = kNone;
-};
-
-struct AnswerPort {
-  std::deque<Answer> waiting;
-  Memory memory;  // of the one under way
 };
 
 // Deterministic merge of an arbiter: whose packets pass next.
@@ -268,7 +236,7 @@ class Array {
 
   void handle(const Event& event);
   // Begins to bring into the caches what the event will need.
-  void fetch(const Event& event) const;
+  void fetch(const EventQueue::Upcoming& event) const;
 
   void set_regions(DdrRegions regions) { regions_ = std::move(regions); }
   const DdrRegions& regions() const { return regions_; }
@@ -339,14 +307,38 @@ class Array {
 
  private:
   friend class WaitFeasibility;  // looks at everything, changes nothing
-  struct Access;      // a decoded address
+  // A decoded address.
+  struct Access {
+    uint32_t tile = 0;
+    uint32_t offset = 0;           // in the tile
+    uint32_t index = 0, byte = 0;  // the item of its block, and where in it
+    const RegisterInfo* info = nullptr;
+  };
+  // A block of registers, and what of it exists on the device.
+  struct RecentRegisters {
+    const RegisterInfo* info = nullptr;
+    uint32_t first = 0;
+    uint32_t shift = 0;             // items lie 2^shift bytes apart
+    uint32_t items = 0, bytes = 0;  // so many, of each so many
+    // False where none of its words is at `offset`.
+    bool find(uint32_t offset, uint32_t* index, uint32_t* byte) const {
+      const uint32_t at = offset - first;  // what lies before it is beyond all items
+      *index = at >> shift;
+      *byte = at & ((1u << shift) - 1);
+      return *index < items && *byte < bytes && offset % 4 == 0;
+    }
+  };
 
   // registers.cpp
   Access decode(uint64_t address) const;
-  uint32_t write_bd(const Access& access, uint32_t offset, const uint8_t* words, uint32_t count, OpRef op);
-  bool exists(const Access& access) const;
+  Access decode(const Tile& tile, uint32_t offset) const;
+  RecentRegisters registers_at(const Tile& tile, uint32_t offset) const;
+  [[noreturn, gnu::cold]] void refuse_offset(const Tile& tile, uint32_t offset) const;
+  static uint64_t address_of(const Tile& tile, uint32_t offset);
+  void write_block(const Access& access, const uint8_t* words, uint32_t count, OpRef op);
+  void write_bd(const Access& access, const uint8_t* words, uint32_t count, OpRef op);
   void write_register(const Access& access, uint32_t value, OpRef op);
-  [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
+  [[noreturn, gnu::cold]] void refuse_write(const Access& access, const char* kind, const std::string& given,
                                  const std::string& accepted) const;
   void check_stopped(const Access& access) const;
   void check_circuit(const Access& access, uint32_t master, uint32_t value) const;
@@ -369,6 +361,7 @@ class Array {
   KnownBd* known_to(const Channel& channel);
   void activate(Channel& channel);
   void place_bd(Channel& channel);
+  void check_padding(const Channel& channel, unsigned count) const;
   void load_bd(Channel& channel, const KnownBd& known);
   void place_loaded(Channel& channel);
   void keep_footprint(KnownBd& known, const Channel& channel) const;
@@ -389,7 +382,7 @@ class Array {
   MemoryWindow memory_window_of(const Tile& tile) const;
   uint64_t mem_pitch() const;  // bytes from one memory tile's memory to the next one's
   std::string describe_view(const Tile& tile) const;
-  void bind_memory(Channel& channel, Shape shape);
+  void bind_memory(Channel& channel, Shape& shape);
   void bind_ddr(Channel& channel);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   KnownBd::Side lock_side(const Channel& channel, uint32_t id, KnownBd::Side* known);
@@ -398,7 +391,7 @@ class Array {
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
   [[noreturn, gnu::cold]] void refuse_release(const Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) const;
   void wake(Lock& lock, uint32_t tile);
-  [[noreturn]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
+  [[noreturn, gnu::cold]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
 
   // stream.cpp
   void try_start(Channel& source);
@@ -417,7 +410,7 @@ class Array {
   bool paused(const Channel& channel) const;
   void settle_jobs(const Channel& channel);
   void count_ddr(Channel& source, const Route& route, uint64_t words);
-  [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
+  [[noreturn, gnu::cold]] void fail_unwritten(const Channel& source, uint64_t word) const;
   std::string place_of(const Channel& source, uint64_t word) const;
 
   // clock.cpp
@@ -432,8 +425,8 @@ class Array {
   static void catch_up(Channel& channel);
   template <typename Visit>
   void for_tiles_of(const Channel& channel, Visit visit);
-  [[noreturn]] void fail_unknown(const Channel& source, uint64_t word) const;
-  [[noreturn]] void fail_unknown(const Tile& tile, const char* what, uint64_t byte) const;
+  [[noreturn, gnu::cold]] void fail_unknown(const Channel& source, uint64_t word) const;
+  [[noreturn, gnu::cold]] void fail_unknown(const Tile& tile, const char* what, uint64_t byte) const;
   void check_known(const Tile& tile, const char* what, uint32_t offset) const;
 
   // merge.cpp
@@ -462,7 +455,7 @@ class Array {
   void queue_answer(const Tile& tile, Answer answer);
   void start_answer(Channel& channel);
   void finish_answer(Channel& channel);
-  [[noreturn]] void fail_packet(const Channel& source, const std::string& given,
+  [[noreturn, gnu::cold]] void fail_packet(const Channel& source, const std::string& given,
                                 const std::string& accepted) const;
 
   // tokens.cpp
@@ -485,7 +478,7 @@ class Array {
   void follow_slave(RouteTrace& trace, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
   void leave_tile(RouteTrace& trace, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
   uint32_t source_slave(const Channel& source) const;
-  [[noreturn]] void fail_route(const RouteTrace& trace, uint32_t tile, const std::string& port,
+  [[noreturn, gnu::cold]] void fail_route(const RouteTrace& trace, uint32_t tile, const std::string& port,
                                const std::string& given, const std::string& accepted) const;
 
   // cores.cpp
@@ -506,10 +499,10 @@ class Array {
   [[noreturn, gnu::cold]] void refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const;
   void run_job(Core& core);
   void join(Core& core);
-  [[noreturn]] void fail_job(const Core& core, const std::exception_ptr& thrown) const;
+  [[noreturn, gnu::cold]] void fail_job(const Core& core, const std::exception_ptr& thrown) const;
   void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
-  [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
-  [[noreturn]] void fail(const Core& core, const ProgramError& error, const std::string& accepted) const;
+  [[noreturn, gnu::cold]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
+  [[noreturn, gnu::cold]] void fail(const Core& core, const ProgramError& error, const std::string& accepted) const;
 
   // replay.cpp
   bool is_open_source(const Channel& channel) const;
@@ -581,7 +574,9 @@ class Array {
   std::vector<uint8_t> scratch_;               // of copy_segment
   std::vector<uint32_t> spare_packet_;
   std::vector<uint32_t> packet_data_;          // of the packet that is executed, and of those that it goes on in
-  mutable std::array<const RegisterInfo*, 3> recent_{};  // by kind of tile: what the last access was of
+  // What was found last, by kind of tile and by a few bits of the offset.
+  static constexpr uint32_t kNearRegisters = 9, kRecentRegisters = 16;
+  mutable std::array<std::array<RecentRegisters, kRecentRegisters>, 3> recent_{};
   std::vector<AnswerPort> answer_ports_;       // per tile
 };
 

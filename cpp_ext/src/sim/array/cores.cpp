@@ -131,7 +131,7 @@ bool Array::perform(Core& core) {
       }
       core.state = Core::State::kAcquire;
       core.blocked_at = now;
-      lock->waiters.push_back(Waiter{Waiter::Kind::kCore, core.index});
+      lock->waiters.push_back(Waiter{Waiter::Kind::kCore, core.index, -action.value});
       changed(core.tile);
       if (lock->waiters.size() > 1) wake(*lock, core.tile);
       return false;

@@ -59,6 +59,15 @@ constexpr RegisterInfo kCore[] = {
     OD_REG(core, CASCADE_CONTROL, kInert),
 };
 
+// Items of a block are found by shifts.
+template <size_t N>
+constexpr bool apart_by_powers_of_two(const RegisterInfo (&table)[N]) {
+  for (const RegisterInfo& info : table)
+    if (info.block.count != 1 && (info.block.stride & (info.block.stride - 1)) != 0) return false;
+  return true;
+}
+static_assert(apart_by_powers_of_two(kShim) && apart_by_powers_of_two(kMem) && apart_by_powers_of_two(kCore));
+
 #undef OD_REG
 #undef OD_MM2S
 #undef OD_SHARED

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The address decoder: every access to the array goes through here.
 #include <algorithm>
+#include <cstring>
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
@@ -12,11 +13,9 @@
 
 namespace onedispatch::sim {
 
-struct Array::Access {
-  uint32_t tile = 0;
-  uint32_t offset = 0;  // in the tile
-  const RegisterInfo* info = nullptr;
-};
+uint64_t Array::address_of(const Tile& tile, uint32_t offset) {
+  return uint64_t{tile.column} << reg::COLUMN_SHIFT | uint64_t{tile.row} << reg::ROW_SHIFT | offset;
+}
 
 uint32_t Array::tile_of(uint64_t address) const {
   const uint64_t column = address >> reg::COLUMN_SHIFT;
@@ -32,50 +31,69 @@ uint32_t Array::tile_of(uint64_t address) const {
 }
 
 Array::Access Array::decode(uint64_t address) const {
+  return decode(tiles_[tile_of(address)], static_cast<uint32_t>(address) & reg::OFFSET_MASK);
+}
+
+// What was found is looked at first where something lies near it: nearly always it is the same block again.
+Array::Access Array::decode(const Tile& tile, uint32_t offset) const {
+  RecentRegisters& recent = recent_[static_cast<size_t>(tile.kind)][offset >> kNearRegisters & (kRecentRegisters - 1)];
   Access access;
-  access.tile = tile_of(address);
-  access.offset = static_cast<uint32_t>(address) & reg::OFFSET_MASK;
-  const Tile& tile = tiles_[access.tile];
-  const RegisterInfo*& recent = recent_[static_cast<size_t>(tile.kind)];  // nearly always of the same block again
-  if (access.offset % 4 == 0) {
-    if (recent == nullptr || !recent->block.contains(access.offset)) recent = find_register(tile.kind, access.offset);
-    access.info = recent;
+  access.tile = tile.index;
+  access.offset = offset;
+  if (!recent.find(offset, &access.index, &access.byte)) {
+    recent = registers_at(tile, offset);
+    if (!recent.find(offset, &access.index, &access.byte)) refuse_offset(tile, offset);
   }
-  if (access.info != nullptr && exists(access)) return access;
+  access.info = recent.info;
+  return access;
+}
+
+void Array::refuse_offset(const Tile& tile, uint32_t offset) const {
   throw SimulationError(
       "register",
-      {tile_name(access.tile), "offset " + hex(access.offset) + " (address " + hex(address) + ")",
+      {tile_name(tile.index), "offset " + hex(offset) + " (address " + hex(address_of(tile, offset)) + ")",
        "the word-aligned registers and memories that this kind of tile has on " + device_.name,
        "Check the register offset and the tile's row."},
       static_cast<int>(tile.column), static_cast<int>(tile.row));
 }
 
-// The register map has room for more than a device may have.
-bool Array::exists(const Access& access) const {
-  const Tile& tile = tiles_[access.tile];
-  const Block& block = access.info->block;
-  switch (access.info->what) {
-    case Treatment::kMemory: return access.offset - block.offset < tile.memory.bytes;
-    case Treatment::kProgram: return access.offset - block.offset < tile.program.size() * 4;
-    case Treatment::kBd: return block.index(access.offset) < tile.bds.size();
+// The block that has the offset, as far as it exists: the register map has room for more than a device may have. All
+// tiles of a kind have the same.
+Array::RecentRegisters Array::registers_at(const Tile& tile, uint32_t offset) const {
+  RecentRegisters found;
+  found.info = find_register(tile.kind, offset);
+  if (found.info == nullptr) return found;
+  const Block& block = found.info->block;
+  found.first = block.offset;
+  found.shift = block.count == 1 ? 31 : static_cast<uint32_t>(__builtin_ctz(block.stride));  // see register_table.cpp
+  found.items = block.count;
+  found.bytes = block.size;
+  switch (found.info->what) {
+    case Treatment::kMemory: found.bytes = static_cast<uint32_t>(tile.memory.bytes); break;
+    case Treatment::kProgram: found.bytes = static_cast<uint32_t>(tile.program.size() * 4); break;
+    case Treatment::kBd: found.items = static_cast<uint32_t>(tile.bds.size()); break;
     case Treatment::kLockValue:
-    case Treatment::kLockRequest: return block.index(access.offset) < tile.locks.size();
+    case Treatment::kLockRequest: found.items = static_cast<uint32_t>(tile.locks.size()); break;
     case Treatment::kQueue:
     case Treatment::kControl:
-    case Treatment::kStatus: return block.index(access.offset) < tile.channels;
-    default: return true;
+    case Treatment::kStatus: found.items = tile.channels; break;
+    default: break;
   }
+  return found;
 }
 
 void Array::write(uint64_t address, uint32_t value, OpRef op) { write_register(decode(address), value, op); }
 
 void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, OpRef op) {
-  if (count == 0) return;
-  const Access access = decode(address);
+  if (count != 0) write_block(decode(address), words, count, op);
+}
+
+void Array::write_block(const Access& access, const uint8_t* words, uint32_t count, OpRef op) {
+  const uint64_t address = address_of(tiles_[access.tile], access.offset);
   if (access.info->what == Treatment::kBd) {  // decoded once for all of its words
     const Block& block = access.info->block;
-    const uint32_t inside = std::min(count, (block.size - block.byte(access.offset)) / 4);
-    for (uint32_t i = 0; i < inside;) i += write_bd(access, access.offset + 4 * i, words + size_t{4} * i, inside - i, op);
+    const uint32_t inside = std::min(count, (block.size - access.byte) / 4);
+    write_bd(access, words, inside, op);
     return write_block(address + uint64_t{4} * inside, words + size_t{4} * inside, count - inside, op);
   }
   if (access.info->what == Treatment::kMemory) {
@@ -87,7 +105,7 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
   }
   if (access.info->what == Treatment::kProgram) {
     std::vector<uint32_t>& program = tiles_[access.tile].program;
-    const uint64_t first = access.info->block.byte(access.offset) / 4;
+    const uint64_t first = access.byte / 4;
     if (first + count <= program.size()) {
       check_stopped(access);
       for (uint32_t i = 0; i < count; ++i) program[first + i] = load32(words + size_t{4} * i);
@@ -97,21 +115,14 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
   for (uint32_t i = 0; i < count; ++i) write(address + uint64_t{4} * i, load32(words + size_t{4} * i), op);
 }
 
-// Words of the one BD that `offset` is in; how many of `count` they are.
-uint32_t Array::write_bd(const Access& access, uint32_t offset, const uint8_t* words, uint32_t count, OpRef op) {
+// Words of one BD.
+void Array::write_bd(const Access& access, const uint8_t* words, uint32_t count, OpRef op) {
   Tile& tile = tiles_[access.tile];
-  const uint32_t index = access.info->block.index(offset), first = access.info->block.byte(offset) / 4;
-  auto& bd = tile.bds[index];
-  const uint32_t inside = std::min<uint32_t>(count, static_cast<uint32_t>(bd.size()) - first);
-  tile.bd_writers[index] = op;
-  bool same = true;
-  for (uint32_t i = 0; i < inside; ++i) {
-    const uint32_t word = load32(words + size_t{4} * i);
-    same = same && bd[first + i] == word;
-    bd[first + i] = word;
-  }
-  if (!same) tile.known_bds[index].stamp = 0;
-  return inside;
+  uint32_t* const to = tile.bds[access.index].data() + access.byte / 4;
+  tile.bd_writers[access.index] = op;
+  if (std::memcmp(to, words, size_t{4} * count) == 0) return;
+  std::memcpy(to, words, size_t{4} * count);  // both little-endian
+  tile.known_bds[access.index].stamp = 0;
 }
 
 void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes) {
@@ -155,7 +166,7 @@ void Array::check_stopped(const Access& access) const {
 void Array::write_register(const Access& access, uint32_t value, OpRef op) {
   Tile& tile = tiles_[access.tile];
   const RegisterInfo& info = *access.info;
-  const uint32_t index = info.block.index(access.offset);
+  const uint32_t index = access.index;
   switch (info.what) {
     case Treatment::kMemory: {
       uint8_t word[4];
@@ -164,12 +175,12 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
     }
     case Treatment::kProgram:
       check_stopped(access);
-      tile.program[info.block.byte(access.offset) / 4] = value;
+      tile.program[access.byte / 4] = value;
       return;
     case Treatment::kBd: {
       uint8_t word[4];
       store32(word, value);
-      write_bd(access, access.offset, word, 1, op);
+      write_bd(access, word, 1, op);
       return;
     }
     case Treatment::kQueue: return push_task(channel(tile.index, info.mm2s, index), value, op);
@@ -194,7 +205,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       break;
     case Treatment::kSlave: tile.switches.slaves[index] = value; break;
     case Treatment::kSlot: tile.switches.slots[index] = value; break;
-    case Treatment::kMerge: return write_merge(tile, index, info.block.byte(access.offset), value);
+    case Treatment::kMerge: return write_merge(tile, index, access.byte, value);
     case Treatment::kMux: tile.mux = value; break;
     case Treatment::kDemux: tile.demux = value; break;
     case Treatment::kMemoryControl:
@@ -302,15 +313,15 @@ uint32_t Array::read(uint64_t address) {
   const Access access = decode(address);
   Tile& tile = tiles_[access.tile];
   const RegisterInfo& info = *access.info;
-  const uint32_t index = info.block.index(access.offset);
+  const uint32_t index = access.index;
   switch (info.what) {
     case Treatment::kMemory:
       join_overlapping(tile.index, access.offset, 4, false);
       if (observer != nullptr) observer->depends("data memory that the controller reads");
       if (options_.clock) check_known(tile, "a read", access.offset);
       return load32(tile.memory.data() + access.offset);
-    case Treatment::kProgram: return tile.program[info.block.byte(access.offset) / 4];
-    case Treatment::kBd: return tile.bds[index][info.block.byte(access.offset) / 4];
+    case Treatment::kProgram: return tile.program[access.byte / 4];
+    case Treatment::kBd: return tile.bds[index][access.byte / 4];
     case Treatment::kControl: return channel(tile.index, info.mm2s, index).control;
     case Treatment::kStatus: return status_of(channel(tile.index, info.mm2s, index));
     case Treatment::kPad: return tile.pad_values[index];
@@ -319,7 +330,7 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kMaster: return tile.switches.masters[index];
     case Treatment::kSlave: return tile.switches.slaves[index];
     case Treatment::kSlot: return tile.switches.slots[index];
-    case Treatment::kMerge: return tile.switches.merges[index].words[info.block.byte(access.offset) / 4];
+    case Treatment::kMerge: return tile.switches.merges[index].words[access.byte / 4];
     case Treatment::kMux: return tile.mux;
     case Treatment::kDemux: return tile.demux;
     case Treatment::kTimerLow:

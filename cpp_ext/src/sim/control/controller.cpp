@@ -23,10 +23,10 @@ using V1 = txn::V1_0;
 Simulator::Simulator(const DeviceDescription& device, const Options& options, Overlays overlays)
     : array_(device, options), options_(options), overlays_(std::move(overlays)) {
   if (overlays_.count(0) != 0) load_overlay(0);
-  broken_ = false;
+  fresh_ = broken_ = false;
 }
 
-// Resets the array and executes the overlay's transaction at the present time.
+// Executes the overlay's transaction on an array that was reset, at the present time.
 void Simulator::load_overlay(uint32_t id) {
   const auto found = overlays_.find(id);
   if (found == overlays_.end()) {
@@ -39,7 +39,8 @@ void Simulator::load_overlay(uint32_t id) {
   }
   const Transaction overlay(found->second.data(), found->second.size(), array_.device());
   if (array_.observer != nullptr) array_.observer->depends("an overlay that it loads");
-  array_.reset();
+  if (!fresh_) array_.reset();
+  fresh_ = false;
   const Transaction* const outer = transaction_;
   const size_t outer_next = next_;
   transaction_ = &overlay;
@@ -97,8 +98,9 @@ RunReport Simulator::run_engine(const uint8_t* bytes, size_t size, DdrRegions ar
   const Transaction transaction(bytes, size, array_.device());
   if (broken_) {
     array_.reset();
+    fresh_ = true;
     if (overlays_.count(0) != 0) load_overlay(0);
-    broken_ = false;
+    fresh_ = broken_ = false;
   }
   const uint64_t events_before = array_.events.scheduled();
   uint64_t end = 0;
@@ -142,7 +144,7 @@ void Simulator::loop() {
            "transactions whose waits end", "Look for the lock, stream or token that no task serves."});
     }
     const Event event = array_.events.pop();
-    if (const Event* const next = array_.events.upcoming()) array_.fetch(*next);
+    if (EventQueue::Upcoming next{}; array_.events.upcoming(&next)) array_.fetch(next);
     if (event.kind == EventKind::kController) {
       array_.now = event.time;
       step();

@@ -82,7 +82,7 @@ class Simulator {
   void check_effort() const;
   void refuse_infeasible_wait();  // replay_feasibility.cpp
   void refuse_impossible_poll() const;
-  [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
+  [[noreturn, gnu::cold]] void unsupported(const Op& op, const std::string& accepted) const;
 
   void begin_statistics();
   void add_statistics();
@@ -94,6 +94,7 @@ class Simulator {
   Options options_;
   Overlays overlays_;
   bool broken_ = true;  // until an overlay is loaded
+  bool fresh_ = true;   // the array is as it was made, or reset, and an overlay may be loaded at once
   InterruptPace pace_;
 
   // Of the current run.

@@ -15,7 +15,6 @@ enum class EventKind : uint8_t { kController, kSegment, kBdDone, kCore, kAnswer 
 
 struct Event {
   uint64_t time;        // cycles of the array clock
-  uint64_t sequence;    // order of scheduling
   uint32_t subject;     // channel or core index
   uint32_t generation;  // dropped when the subject was reset meanwhile
   EventKind kind;
@@ -26,23 +25,31 @@ class EventQueue {
   bool empty() const { return listed_ == 0 && far_.empty(); }
   uint64_t next_time() const { return takes_far() ? far_.front().time : soonest_; }
   uint64_t scheduled() const { return sequence_; }
-  // The event that comes next, unless it lies far ahead: to fetch what it needs meanwhile.
-  const Event* upcoming() const { return takes_far() ? nullptr : &nodes_[lists_[soonest_ % kSpan].first].event; }
+  // What comes next, unless it lies far ahead: to fetch what it needs meanwhile.
+  struct Upcoming {
+    EventKind kind;
+    uint32_t subject;
+  };
+  bool upcoming(Upcoming* next) const {
+    if (takes_far()) return false;
+    const Node& node = nodes_[lists_[soonest_ % kSpan].first];
+    *next = {node.kind, node.subject};
+    return true;
+  }
 
   void push(uint64_t time, EventKind kind, uint32_t subject, uint32_t generation) {
-    const Event event{time, sequence_++, subject, generation, kind};
+    ++sequence_;
     if (time - base_ < kSpan) {
-      append(event);
+      append(time, kind, subject, generation);
     } else {
-      push_far(event);
+      push_far({time, sequence_, subject, generation, kind});
     }
   }
 
   Event pop() {
-    const Event first = takes_far() ? pop_far() : take();
+    const Event first = takes_far() ? pop_far().event() : take();
     base_ = std::max(base_, first.time);
-    // Before anything else is scheduled for their cycles: the order in a list is that of scheduling.
-    while (!far_.empty() && far_.front().time - base_ < kSpan) append(pop_far());
+    if (!far_.empty()) list_near();
     return first;
   }
 
@@ -50,49 +57,69 @@ class EventQueue {
     far_.clear();
     nodes_.clear();
     free_ = kEnd;
-    listed_ = 0;
     used_ = {};
     used_groups_ = {};
+    listed_ = 0;
+    soonest_ = kNever;
   }
 
  private:
   // More cycles than nearly all kernel calls take: what lies further ahead costs more.
   static constexpr uint64_t kGroup = 64, kGroups = 256, kSpan = kGroup * kGroups;
   static constexpr uint32_t kEnd = ~0u;
+  static constexpr uint64_t kNever = ~uint64_t{0};
 
+  // Of an event in a list, which has its time.
   struct Node {
-    Event event;
+    uint32_t subject, generation;
     uint32_t next;
+    EventKind kind;
+  };
+  struct FarEvent {
+    uint64_t time, sequence;  // order of scheduling
+    uint32_t subject, generation;
+    EventKind kind;
+    Event event() const { return {time, subject, generation, kind}; }
   };
   struct List {
     uint32_t first, last;
   };
 
-  static bool before(const Event& a, const Event& b) {
+  static bool before(const FarEvent& a, const FarEvent& b) {
     return a.time != b.time ? a.time < b.time : a.sequence < b.sequence;
   }
   static uint64_t lowest(uint64_t bits) { return static_cast<uint64_t>(__builtin_ctzll(bits)); }
 
   bool takes_far() const { return listed_ == 0 || (!far_.empty() && far_.front().time < base_); }
 
-  // The cycle of the first event in a list, of which none lies before `from`: from there on, and around.
-  uint64_t first_listed(uint64_t from) const {
-    const uint64_t at = from % kSpan, group = at / kGroup;
-    const uint64_t here = used_[group] >> (at % kGroup);
-    if (here != 0) return from + lowest(here);
-    const uint64_t found = used_group_behind(group);
-    return from + (found * kGroup + lowest(used_[found]) - at) % kSpan;
+  // Before anything else is scheduled for their cycles: the order in a list is that of scheduling.
+  void list_near() {
+    while (!far_.empty() && far_.front().time - base_ < kSpan) {
+      const FarEvent next = pop_far();
+      append(next.time, next.kind, next.subject, next.generation);
+    }
   }
 
-  // The next group, and around, with an event; perhaps the same one, a turn later.
-  uint64_t used_group_behind(uint64_t group) const {
+  // The cycle of the first event in a list, of which none lies before `from`: in its group, or in the next one, and
+  // around, that has any; that may be the same one, a turn later.
+  uint64_t first_listed(uint64_t from) const {
+    const uint64_t bit = from % kGroup, group = from / kGroup % kGroups;
+    const uint64_t here = used_[group] >> bit;
+    if (here != 0) return from + lowest(here);
+    const uint64_t found = used_group_from((group + 1) % kGroups);
+    const uint64_t ahead = found > group ? found - group : found + kGroups - group;
+    return from - bit + ahead * kGroup + lowest(used_[found]);
+  }
+
+  // The first group with an event from `group` on, and around.
+  uint64_t used_group_from(uint64_t group) const {
     uint64_t word = group / kGroup;
-    uint64_t bits = used_groups_[word] & (~uint64_t{1} << (group % kGroup));
+    uint64_t bits = used_groups_[word] & ~uint64_t{0} << (group % kGroup);
     while (bits == 0) bits = used_groups_[word = (word + 1) % used_groups_.size()];
     return word * kGroup + lowest(bits);
   }
 
-  void append(const Event& event) {
+  void append(uint64_t time, EventKind kind, uint32_t subject, uint32_t generation) {
     uint32_t node = free_;
     if (node == kEnd) {
       node = static_cast<uint32_t>(nodes_.size());
@@ -100,8 +127,8 @@ class EventQueue {
     } else {
       free_ = nodes_[node].next;
     }
-    nodes_[node] = {event, kEnd};
-    const uint64_t slot = event.time % kSpan, bit = uint64_t{1} << (slot % kGroup);
+    nodes_[node] = {subject, generation, kEnd, kind};
+    const uint64_t slot = time % kSpan, bit = uint64_t{1} << (slot % kGroup);
     uint64_t& group = used_[slot / kGroup];
     List& list = lists_[slot];
     if ((group & bit) != 0) {
@@ -112,27 +139,29 @@ class EventQueue {
       list.first = node;
     }
     list.last = node;
-    soonest_ = listed_++ == 0 ? event.time : std::min(soonest_, event.time);
+    soonest_ = std::min(soonest_, time);
+    ++listed_;
   }
 
   Event take() {
     const uint64_t slot = soonest_ % kSpan;
     List& list = lists_[slot];
-    const uint32_t node = list.first;
-    const Event event = nodes_[node].event;
-    list.first = nodes_[node].next;
-    nodes_[node].next = free_;
-    free_ = node;
+    const uint32_t index = list.first;
+    Node& node = nodes_[index];
+    const Event event{soonest_, node.subject, node.generation, node.kind};
+    list.first = node.next;
+    node.next = free_;
+    free_ = index;
     --listed_;
     if (list.first != kEnd) return event;
     uint64_t& group = used_[slot / kGroup];
     group &= ~(uint64_t{1} << (slot % kGroup));
     if (group == 0) used_groups_[slot / kGroup / kGroup] &= ~(uint64_t{1} << (slot / kGroup % kGroup));
-    if (listed_ != 0) soonest_ = first_listed(event.time);
+    soonest_ = listed_ != 0 ? first_listed(event.time) : kNever;
     return event;
   }
 
-  void push_far(const Event& added) {
+  void push_far(const FarEvent& added) {
     far_.push_back(added);
     size_t child = far_.size() - 1;
     while (child > 0) {
@@ -144,15 +173,15 @@ class EventQueue {
     far_[child] = added;
   }
 
-  Event pop_far() {
-    const Event first = far_.front();
-    const Event last = far_.back();
+  FarEvent pop_far() {
+    const FarEvent first = far_.front();
+    const FarEvent last = far_.back();
     far_.pop_back();
     if (!far_.empty()) sift_down(last);
     return first;
   }
 
-  void sift_down(const Event& moved) {
+  void sift_down(const FarEvent& moved) {
     size_t parent = 0;
     const size_t size = far_.size();
     for (;;) {
@@ -173,8 +202,8 @@ class EventQueue {
   std::vector<Node> nodes_;
   uint32_t free_ = kEnd;
   size_t listed_ = 0;
-  uint64_t soonest_ = 0;  // cycle of the first of them, where there are any
-  std::vector<Event> far_;
+  uint64_t soonest_ = kNever;  // cycle of the first of them
+  std::vector<FarEvent> far_;
   uint64_t sequence_ = 0;
 };
 

@@ -9,6 +9,8 @@
 
 namespace onedispatch::sim {
 
+constexpr uint32_t kNone = ~0u;  // no channel, tile, core, lock
+
 enum class TileKind : uint8_t { kShim, kMem, kCore };
 
 using BdWords = std::array<uint32_t, 8>;

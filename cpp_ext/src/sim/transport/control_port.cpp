@@ -31,9 +31,25 @@ constexpr uint64_t kTokenWords = 1;
 
 bool odd_parity(uint32_t word) { return __builtin_parity(word) == 1; }
 
-const Block& bds_of(TileKind kind) {
-  static constexpr Block kBds[] = {reg::shim::DMA_BD, reg::mem::DMA_BD, reg::core::DMA_BD};
-  return kBds[static_cast<size_t>(kind)];
+// Whether the words from `first` to `last` are of the first `count` of a tile's descriptors, all of them.
+[[gnu::always_inline]] inline bool among(const Block& bds, size_t count, uint32_t first, uint32_t last) {
+  const bool has_gaps = bds.stride != bds.size;
+  if (!bds.contains(first) || !bds.contains(last) || bds.index(last) >= count) return false;
+  return !has_gaps || bds.index(first) == bds.index(last);
+}
+
+bool in_bds(const Tile& tile, uint32_t first, uint32_t last) {
+  switch (tile.kind) {  // so that each divides by constants
+    case TileKind::kShim: return among(reg::shim::DMA_BD, tile.bds.size(), first, last);
+    case TileKind::kMem: return among(reg::mem::DMA_BD, tile.bds.size(), first, last);
+    case TileKind::kCore: break;
+  }
+  return among(reg::core::DMA_BD, tile.bds.size(), first, last);
+}
+
+bool in_program(const Tile& tile, uint32_t first, uint32_t last) {
+  const Block& program = reg::core::PROGRAM_MEMORY;
+  return program.contains(first) && program.contains(last) && program.byte(last) / 4 < tile.program.size();
 }
 
 uint32_t beats_of(uint32_t control) { return static_cast<uint32_t>(field::beats.get(control)); }
@@ -108,22 +124,9 @@ Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
 bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
   if (!odd_parity(control) || field::operation.get(control) != operation::WRITE) return false;
   const auto first = static_cast<uint32_t>(field::offset.get(control)), last = first + 4 * beats_of(control) - 4;
-  const auto waits = [&](const Tile& tile) {
-    const Block &bds = bds_of(tile.kind), &program = reg::core::PROGRAM_MEMORY;
-    if (bds.contains(first)) {
-      for (uint32_t at = first + 4; at <= last; at += 4)
-        if (!bds.contains(at)) return false;
-      return bds.index(last) < tile.bds.size();
-    }
-    return program.contains(first) && program.contains(last) && program.byte(last) / 4 < tile.program.size();
-  };
-  const Tile* seen = nullptr;  // all tiles of a kind have the same
-  for (const uint32_t id : route.controls) {
-    if (seen != nullptr && seen->kind == tiles_[id].kind) continue;
-    seen = &tiles_[id];
-    if (!waits(*seen)) return false;
-  }
-  return true;
+  return std::all_of(route.control_kinds.begin(), route.control_kinds.end(), [&](uint32_t tile) {
+    return in_bds(tiles_[tile], first, last) || in_program(tiles_[tile], first, last);
+  });
 }
 
 // Words of the packet; a control header that the BD has next is looked at before it is taken, so that what it counts
@@ -254,8 +257,6 @@ void Array::check_control_header(const Channel& s, uint32_t control) const {
 void Array::execute_packet(const Channel& s, const Tile& tile, const uint32_t* packet) {
   const uint32_t control = packet[1];
   const OpRef op = s.task.op, outer = current_op;
-  const uint64_t tile_address =
-      uint64_t{tile.column} << reg::COLUMN_SHIFT | uint64_t{tile.row} << reg::ROW_SHIFT;
   std::vector<uint32_t> answer;
   current_op = op;
   try {
@@ -264,9 +265,9 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const uint32_t* p
     const uint32_t beats = reads ? beats_of(control) : static_cast<uint32_t>(packet_data_.size());
     const uint32_t inside = std::min(beats, (reg::OFFSET_MASK + 1 - offset) / 4);
     if (reads) {
-      for (uint32_t beat = 0; beat < inside; ++beat) answer.push_back(read(tile_address | (offset + 4 * beat)));
+      for (uint32_t beat = 0; beat < inside; ++beat) answer.push_back(read(address_of(tile, offset + 4 * beat)));
     } else {
-      write_block(tile_address | offset, reinterpret_cast<const uint8_t*>(packet_data_.data()), inside, op);
+      if (inside != 0) write_block(decode(tile, offset), reinterpret_cast<const uint8_t*>(packet_data_.data()), inside, op);
     }
     if (inside < beats)
       fail_packet(s, "offset " + hex(offset + 4 * inside) + " of " + tile_name(tile.index), "offsets up to 0xFFFFC");
@@ -300,18 +301,14 @@ void Array::queue_answer(const Tile& tile, Answer answer) {
           std::string("an answer that is routed to ") + (route->controller ? "the controller" : "a control port"),
           "answers to an S2MM channel",
           "Give the read another return id, or the id another route."});
-  port.waiting.push_back(std::move(answer));
+  port.push(std::move(answer));
   if (!c.running) start_answer(c);
 }
 
 void Array::start_answer(Channel& c) {
   AnswerPort& port = answer_ports_[c.tile];
-  const Answer answer = std::move(port.waiting.front());
-  port.waiting.pop_front();
+  const Answer answer = port.pop();
   const auto words = static_cast<uint32_t>(answer.words.size());
-  port.memory = Memory(words * 4);
-  for (uint32_t i = 0; i < words; ++i) store32(&port.memory.bytes[size_t{4} * i], answer.words[i]);
-  port.memory.valid.mark(0, words);
   if (!c.running) c.active_since = now;
   c.running = true;
   c.task = Task{};
@@ -321,7 +318,12 @@ void Array::start_answer(Channel& c) {
   c.bd.packet_id = answer.id;
   c.bd.shape.count = 1;
   c.bd.shape.length = words;
-  c.cursor = Cursor(resolve(c.bd.shape), port.memory.bytes.data(), &port.memory.valid, 0);
+  if (words != 0) {  // a token says nothing but who sends it
+    port.memory = Memory(words * 4);
+    for (uint32_t i = 0; i < words; ++i) store32(&port.memory.bytes[size_t{4} * i], answer.words[i]);
+    port.memory.valid.mark(0, words);
+    c.cursor = Cursor(resolve(c.bd.shape), port.memory.bytes.data(), &port.memory.valid, 0);
+  }
   c.token_of = answer.token_of;
   c.words_left = answer.token_of == kNone ? words : kTokenWords;
   c.ready_time = now;
@@ -336,7 +338,7 @@ void Array::start_answer(Channel& c) {
 void Array::finish_answer(Channel& c) {
   release_arbiters(c);
   changed(c.tile);
-  if (!answer_ports_[c.tile].waiting.empty()) return start_answer(c);
+  if (!answer_ports_[c.tile].empty()) return start_answer(c);
   c.running = false;
   c.state = ChannelState::kIdle;
   c.active += now - c.active_since;

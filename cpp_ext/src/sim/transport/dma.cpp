@@ -123,7 +123,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
     const auto [lock, lock_tile] = lock_side(c, c.bd.acquire_lock, &known.acquire);
     if (!lock->waiters.empty() || !can_acquire(*lock, c.bd.acquire_value)) {
       c.state = ChannelState::kAcquire;
-      lock->waiters.push_back(Waiter{Waiter::Kind::kChannel, c.index});
+      lock->waiters.push_back(Waiter{Waiter::Kind::kChannel, c.index, c.bd.acquire_value});
       changed(c.tile);
       if (lock->waiters.size() > 1) wake(*lock, lock_tile);
       return;
@@ -158,19 +158,15 @@ void Array::activate(Channel& c) {
   ready(c);
 }
 
-// Finds how much data the channel's BD moves, and where it lies.
-void Array::place_bd(Channel& c) {
-  if (options_.replay) drop_idle_padding(c);
-  const bool padded = has_padding(c.bd.shape);
-  Shape shape = padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
-  if (shape.length == 0) shape.base = reg::mem::kOwnMemoryView / 4;  // no memory at all: wherever it points
-  if (padded && !c.mm2s)
+// `count`: dimensions up to the first without wrap.
+void Array::check_padding(const Channel& c, unsigned count) const {
+  if (!c.mm2s)
     fail(c, "bd",
          {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding", "padding on MM2S only",
           "Clear the padding fields."});
   for (unsigned d = 0; d < kMaxDimensions; ++d) {
     const Dimension& given = c.bd.shape.dims[d];
-    const bool unwrapped_below = d >= shape.count;
+    const bool unwrapped_below = d >= count;
     if ((unwrapped_below && (given.before || given.after)) || (given.size == 0 && given.after))
       fail(c, "bd",
            {channel_name(c) + " BD " + std::to_string(c.bd_id),
@@ -178,6 +174,15 @@ void Array::place_bd(Channel& c) {
             "padding only up to the first dimension without wrap, and none after that one",
             "Give the dimension a wrap."});
   }
+}
+
+// Finds how much data the channel's BD moves, and where it lies.
+void Array::place_bd(Channel& c) {
+  if (options_.replay) drop_idle_padding(c);
+  const bool padded = has_padding(c.bd.shape);
+  Shape shape = padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
+  if (padded) check_padding(c, shape.count);
+  if (shape.length == 0) shape.base = reg::mem::kOwnMemoryView / 4;  // no memory at all: wherever it points
   c.words_left = c.bd.shape.length;
   if (c.words_left == 0) return;
   if (c.kind == TileKind::kShim) {
@@ -232,7 +237,7 @@ std::string Array::describe_view(const Tile& tile) const {
   return text;
 }
 
-void Array::bind_memory(Channel& c, Shape shape) {
+void Array::bind_memory(Channel& c, Shape& shape) {
   const Tile& own = tiles_[c.tile];
   const MemoryWindow window = memory_window_of(own);
   const uint64_t furthest = furthest_word(shape), last = shape.base + furthest;
@@ -272,7 +277,7 @@ void Array::bind_ddr(Channel& c) {
       }
       region->first = std::min(region->first, address - region->address);
       region->end = std::max(region->end, address - region->address + bytes);
-      c.region = region;
+      c.region = region.get();
       c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;
       c.first_byte = address - region->origin;
@@ -314,7 +319,7 @@ void Array::finish_bd(Channel& c) {
     step_iteration(tile.kind, tile.bds[c.bd_id]);
     step_iteration(tile.kind, present.bd);
   }
-  c.region.reset();
+  c.region = nullptr;
   forget_memory(c);
   if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
   c.state = ChannelState::kDelay;
@@ -391,13 +396,14 @@ void Array::reset_channel(Channel& c) {
   c.queued = 0;
   c.state = ChannelState::kIdle;
   c.words_left = 0;
-  c.region.reset();
+  c.region = nullptr;
   forget_memory(c);
   changed(c.tile);
 }
 
 SeenLock Array::lock_seen(const Tile& own, uint32_t id) const {
   if (own.kind != TileKind::kMem) return {&own, id};
+  if (id / kLocksOfMemTile == 1) return {&own, id % kLocksOfMemTile};
   const int column = static_cast<int>(id / kLocksOfMemTile) - 1;
   return {column <= 1 ? neighbour(own, column, 0) : nullptr, id % kLocksOfMemTile};
 }
@@ -471,14 +477,12 @@ void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, c
 void Array::wake(Lock& lock, uint32_t tile) {
   for (size_t i = 0; i < lock.waiters.size();) {
     const Waiter waiter = lock.waiters[i];
-    const int32_t wanted = waiter.kind == Waiter::Kind::kChannel ? channels_[waiter.index].bd.acquire_value
-                                                                 : -cores_[waiter.index].action->value;
-    if (!can_acquire(lock, wanted)) {
+    if (!can_acquire(lock, waiter.wanted)) {
       ++i;
       continue;
     }
     lock.waiters.erase(lock.waiters.begin() + static_cast<std::ptrdiff_t>(i));
-    if (wanted < 0) lock.value += wanted;
+    if (waiter.wanted < 0) lock.value += waiter.wanted;
     lock.taken = true;
     changed(tile);
     if (waiter.kind == Waiter::Kind::kChannel) {

@@ -88,7 +88,15 @@ class Cursor : private CursorState {
 
   // Bursts of 2^`shift` bytes that the next `words` words touch, word 0 of the memory lying at byte
   // address `first`. A run that goes on where the one before it ended shares its last burst. Advances.
-  uint64_t bursts(uint64_t words, uint64_t first, unsigned shift);
+  uint64_t bursts(uint64_t words, uint64_t first, unsigned shift) {
+    if (words == 0 || words > run_ - position_) return bursts_of_runs(words, first, shift);
+    const uint64_t begin = first + 4 * address(), end = begin + 4 * words, inside = (uint64_t{1} << shift) - 1;
+    const bool shared = begin == burst_end_ && (begin & inside) != 0;
+    burst_end_ = end;
+    position_ += words;
+    if (position_ == run_) next_run();
+    return ((end - 1) >> shift) - (begin >> shift) + (shared ? 0 : 1);
+  }
   bool padded() const { return padded_; }
   uint32_t pad_value() const { return pad_value_; }
   // Calls data(word, words) for each run of the next `words` words, in order, and padding(words) between. Does not advance.
@@ -113,6 +121,7 @@ class Cursor : private CursorState {
   template <typename Byte>
   uint64_t strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done);
   uint64_t address() const { return origin_ + offset_ + position_; }
+  uint64_t bursts_of_runs(uint64_t words, uint64_t first, unsigned shift);
   uint64_t whole_runs(uint64_t words) const;
   void skip_runs(uint64_t runs);
   uint64_t gather_runs(uint8_t* data, uint64_t words);

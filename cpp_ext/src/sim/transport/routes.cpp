@@ -78,6 +78,11 @@ const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
   }
   std::sort(route->arbiters.begin(), route->arbiters.end(),
             [](const Route::Arbiter& a, const Route::Arbiter& b) { return a.key < b.key; });
+  for (const uint32_t tile : route->controls) {
+    const auto same = [&](uint32_t other) { return tiles_[other].kind == tiles_[tile].kind; };
+    auto& kinds = route->control_kinds;
+    if (std::none_of(kinds.begin(), kinds.end(), same)) kinds.push_back(tile);
+  }
   cached = std::move(route);
   routes_known_ = true;
   return cached.get();
@@ -205,6 +210,7 @@ void Array::leave_tile(RouteTrace& trace, uint32_t tile_id, uint32_t master, uin
     number = first ? 0 : 1;
   }
   if (dma) {
+    trace.route->to_shim = trace.route->to_shim || tile.kind == TileKind::kShim;
     trace.route->destinations.push_back(Destination{tile.first_s2mm + number, trace.packet && !drops});
     trace.route->latency = std::max(trace.route->latency, latency);
     return;

@@ -66,8 +66,9 @@ uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
 
 void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start, uint64_t packets) {
   const Route& route = *s.route;
-  bool shim = s.kind == TileKind::kShim;
-  for (const Destination& d : route.destinations) shim = shim || channels_[d.channel].region != nullptr;
+  const auto is_shims = [this](const Destination& d) { return channels_[d.channel].region != nullptr; };
+  const bool shim = s.kind == TileKind::kShim ||
+                    (route.to_shim && std::any_of(route.destinations.begin(), route.destinations.end(), is_shims));
   if (shim) words = std::min(words, timing_.ddr_segment_words);
 
   const double rate = shim ? timing_.shim_words_per_cycle : timing_.words_per_cycle;
@@ -223,7 +224,7 @@ void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
 void Array::count_ddr(Channel& s, const Route& route, uint64_t words) {
   if (s.region) s.region->bytes_read += 4 * words;
   for (const Destination& d : route.destinations)
-    if (const auto& region = channels_[d.channel].region) region->bytes_written += 4 * words;
+    if (DdrRegion* const region = channels_[d.channel].region) region->bytes_written += 4 * words;
 }
 
 std::string Array::place_of(const Channel& s, uint64_t word) const {
@@ -236,7 +237,7 @@ std::string Array::place_of(const Channel& s, uint64_t word) const {
   }
   if (s.region) {
     size_t argument = 0;
-    while (argument < regions_.size() && regions_[argument] != s.region) ++argument;
+    while (argument < regions_.size() && regions_[argument].get() != s.region) ++argument;
     place = "byte " + std::to_string(s.region->origin + word * 4 - s.region->address) +
             " of kernel argument " + std::to_string(argument);
   }

@@ -19,21 +19,23 @@ constexpr uint32_t kIdMask = 31;
 // Where the token of the channel's task goes. Null: a replay whose overlay has the route.
 const Route* Array::route_of_token(const Channel& c, uint32_t id) {
   const Channel& port = channels_[tiles_[c.tile].answers];
-  const std::string where = "token of " + channel_name(c) + ", task pushed by op " +
-                            std::to_string(c.task.op.index) + ", controller id " + std::to_string(id);
+  const auto where = [&] {
+    return "token of " + channel_name(c) + ", task pushed by op " + std::to_string(c.task.op.index) +
+           ", controller id " + std::to_string(id);
+  };
   try {
     const Route* route = find_route(port, true, id);
     if (route->controller) return route;
     if (options_.replay) return nullptr;
   } catch (SimulationError& error) {
-    error.complaint.where = where + ": " + error.complaint.where;
+    error.complaint.where = where() + ": " + error.complaint.where;
     error.complaint.remedy = "Lay the token's route in the overlay, or push the task without token.";
     SimulationError full(error.kind, error.complaint, error.column, error.row);
     full.op = c.task.op;
     throw full;
   }
   fail(c, "route",
-       {where, "a route to a DMA or a control port", "a route to South master 0 of a shim: the controller",
+       {where(), "a route to a DMA or a control port", "a route to South master 0 of a shim: the controller",
         "Give tokens a packet id of their own, and set it as the channel's controller id."});
 }
 
@@ -46,7 +48,7 @@ void Array::issue_token(Channel& c) {
     return;
   }
   Channel& port = channels_[tiles_[c.tile].answers];
-  answer_ports_[c.tile].waiting.push_back(Answer{id, {}, c.task.op, c.index});
+  answer_ports_[c.tile].push(Answer{id, {}, c.task.op, c.index});
   if (!port.running) start_answer(port);
 }
 
