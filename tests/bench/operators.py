@@ -2,22 +2,19 @@
 """Every operator on a million elements or a 512-cube, beside onnxruntime.
 
 ``python -m tests.bench.operators`` prints the table, ``... Reduce Tile`` that of operators whose names
-contain one of these. One thread both, medians of this process's CPU time, so that a busy machine disturbs
-little; ``modelled`` is the device's own time.
+contain one of these. One thread both, in turn, medians of this process's CPU time, so that a busy machine
+disturbs little; ``modelled`` is the device's own time.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import onedispatch as od
+from onedispatch.dispatch.tools.beside import Once, in_turn, onnxruntime_run
 from tests.bench.operator_cases import cases
 from tests.ops.case import Case
 
@@ -44,31 +41,22 @@ class Row:
         return f"| {self.name} | {self.ours:.2f} | {theirs} | {ratio} | {self.modelled:.3f} | {self.note} |"
 
 
-def median_ms(once: Callable[[], object]) -> float:
-    """CPU milliseconds of a call; the first two warm up and are not counted."""
-    once(), once()
-    taken: list[float] = []
-    while len(taken) < LEAST or (sum(taken) < SECONDS and len(taken) < MOST):
-        start = time.process_time()
-        once()
-        taken.append(time.process_time() - start)
-    return 1e3 * statistics.median(taken)
-
-
 def measure(case: Case) -> Row:
     session = od.InferenceSession(case.model, case.device, fallback="error", threads=1)
-    ours = median_ms(lambda: session.run(None, case.feed))
+    ours: Once = lambda: session.run(None, case.feed)  # noqa: E731
+    ours()
+    try:
+        theirs = onnxruntime_run(case.model, case.feed, 1)
+    except (state.NotImplemented, state.Fail, state.InvalidGraph):
+        theirs = None
+    sides = [ours] if theirs is None else [ours, theirs]
+    medians = in_turn(*sides, least=LEAST, most=MOST, seconds=len(sides) * SECONDS)
+    milliseconds = [1e3 * one.cpu_seconds for one in medians]
     report = session.last_run
     modelled = report.seconds * 1e3 if report else 0.0
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    try:
-        reference = onnxruntime.InferenceSession(
-            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except (state.NotImplemented, state.Fail, state.InvalidGraph):
-        return Row(case.id, ours, None, modelled, "onnxruntime has no such kernel")
-    return Row(case.id, ours, median_ms(lambda: reference.run(None, case.feed)), modelled)
+    if theirs is None:
+        return Row(case.id, milliseconds[0], None, modelled, "onnxruntime has no such kernel")
+    return Row(case.id, milliseconds[0], milliseconds[1], modelled)
 
 
 def main(wanted: list[str]) -> None:
