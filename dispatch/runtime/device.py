@@ -180,7 +180,7 @@ class _Port:
         return self._attached is not None and bool(np.may_share_memory(self._attached, target))
 
     def _fits(self, target: Array) -> bool:
-        return target.shape == self.slot.shape and target.dtype == self.slot.dtype
+        return target.shape == self.slot.shape and bool(target.dtype == self.slot.dtype)
 
     def _attach(self, array: Array | None, written: bool) -> bool:
         """Has the next run use the memory of ``array``, where that can take the place of the whole buffer."""
