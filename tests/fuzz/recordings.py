@@ -33,17 +33,24 @@ from onedispatch.transactions import (
 from onedispatch.transactions.format.spec import KERNEL_OPCODE
 
 DEVICE = find_device("npu2_1col")  # whose tiles are all in use
-NETWORKS = {
+NETWORKS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "image": (
         "g (float[1, 3, 8, 8] x) => (float[1, 8, 4, 4] y)"
         " { c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu(c)"
         " y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r) }",
-        (8, 3, 3, 3),
+        {"w": (8, 3, 3, 3)},
     ),
-    "product": ("g (float[20, 24] x) => (float[20, 40] y) { p = MatMul(x, w) y = Softmax(p) }", (24, 40)),
-    "steps": (
+    "product": (
+        "g (float[20, 24] x) => (float[20, 40] y) { p = MatMul(x, w) y = Softmax(p) }",
+        {"w": (24, 40)},
+    ),
+    "elements": (
         "g (float[2, 16, 32] x) => (float[2, 16, 32] y) { s = Mul(x, w) t = Tanh(s) y = Add(t, x) }",
-        (32,),
+        {"w": (32,)},
+    ),
+    "recurrent": (
+        "g (float[4, 1, 12] x) => (float[4, 1, 1, 8] y) { y = LSTM <hidden_size = 8> (x, w, r) }",
+        {"w": (1, 32, 12), "r": (1, 32, 8)},
     ),
 }
 KINDS = ("instructions", "constants", "parameters", "lock", "register", "constant of the device")
@@ -90,10 +97,11 @@ def seeds() -> dict[str, bytes]:
 
 @cache
 def step_of(network: str) -> DeviceStep:
-    text, shape = NETWORKS[network]
+    text, weights = NETWORKS[network]
     proto: onnx.ModelProto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
-    weights = np.random.default_rng(1).standard_normal(shape, np.float32)
-    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    rng = np.random.default_rng(1)
+    for name, shape in weights.items():
+        proto.graph.initializer.append(numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
     return od.compile(proto, DEVICE.name, fallback="error").device_step
 
 
@@ -103,6 +111,7 @@ class Machine:
     def __init__(self, step: DeviceStep) -> None:
         self._session = DeviceSession(DEVICE, threads=1, record="on")
         self._kernel = self._session.kernel(step.image)
+        self._latest: Any = None  # run
         instructions = self._buffer(np.frombuffer(step.transaction, np.uint8), len(step.transaction))
         given = [np.zeros(0, np.uint8) for _ in step.sizes]
         given[3], given[4] = step.const, np.frombuffer(step.params, np.uint8)
@@ -125,6 +134,12 @@ class Machine:
         self._data[0].write(values)
         return self._outcome(self.arguments)
 
+    def told_of_run(self, seed: int) -> str:
+        """How such a run was made."""
+        self.run(seed)
+        told: str = self._latest.report()["recorded"]
+        return told
+
     def run_beside(self, transaction: bytes) -> Outcome:
         """A transaction of its own, in the same context."""
         buffer = self._buffer(np.frombuffer(transaction, np.uint8), len(transaction))
@@ -142,10 +157,11 @@ class Machine:
     def _outcome(self, arguments: Sequence[Any]) -> Outcome:
         told: dict[str, Any] = {}
         try:
-            run = self._kernel(*arguments)
-            run.wait()
-            told["report"] = {key: value for key, value in run.report().items() if key not in UNTOLD}
-            told["prints"] = run.prints()
+            self._latest = self._kernel(*arguments)
+            self._latest.wait()
+            report = self._latest.report()
+            told["report"] = {key: value for key, value in report.items() if key not in UNTOLD}
+            told["prints"] = self._latest.prints()
         except OneDispatchError as error:
             told["error"] = type(error).__name__, str(error)
         memory = [bytes(one.map()) for one in self._data]
