@@ -258,12 +258,10 @@ class bo:
     def get_flags(self) -> int: ...
 
 def attach(bo: bo, address: int, size: int, written: bool) -> bool:
-    """Have runs read memory at ``address`` in place of what ``bo.map()`` shows, or leave what they write there.
+    """Have runs read memory at ``address`` in place of what ``bo.map()`` shows, or leave what they write.
 
-    0: what it shows again.
-
-    Returns False, and changes nothing, where ``size`` is not the object's, the address no multiple of 4, or a page
-    ends right behind the memory. It must outlive the runs.
+    0: what it shows again. Returns False, and changes nothing, where ``size`` is not the object's, the
+    address no multiple of 4, or a page ends right behind the memory. It must outlive the runs.
     """
 
 class hw_context:
