@@ -97,7 +97,8 @@ conformance: $(STAMPS)/dev
 
 bench: $(STAMPS)/dev
 	@$(BIN)/pytest tests/bench -m bench --benchmark-only --benchmark-columns=median,iqr,rounds
-	@$(BIN)/onedispatch bench light_resnet50
+	@$(BIN)/onedispatch bench light_squeezenet light_resnet50 light_densenet121 --threads 1 --threads 2
+	@$(BIN)/python -m tests.bench.networks
 	@$(BIN)/python -m tests.bench.operators
 
 clean:

@@ -249,9 +249,20 @@ class bo:
     def read_into(self, target: Buffer, skip: int = 0) -> None:
         """Copy bytes out into a writable buffer, which says how many."""
     def sync(self, direction: xclBOSyncDirection, size: int | None = None, offset: int = 0) -> None: ...
+    def forget(self, size: int | None = None, offset: int = 0) -> None:
+        """Count words as unwritten from now on."""
+    def unwritten(self, size: int | None = None, offset: int = 0) -> int:
+        """Bytes of a range, in whole words, that neither the host nor a run has written."""
     def size(self) -> int: ...
     def address(self) -> int: ...
     def get_flags(self) -> int: ...
+
+def attach(bo: bo, address: int, size: int, written: bool) -> bool:
+    """Have runs read memory at ``address`` in place of what ``bo.map()`` shows, or leave what they write.
+
+    0: what it shows again. Returns False, and changes nothing, where ``size`` is not the object's, the
+    address no multiple of 4, or a page ends right behind the memory. It must outlive the runs.
+    """
 
 class hw_context:
     """A partition of the array with its own state; loads PDI 0 of the xclbin."""

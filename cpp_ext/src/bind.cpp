@@ -470,9 +470,31 @@ void bind_bo(py::module_& m) {
             b.sync(direction, size.value_or(b.size() - std::min(offset, b.size())), offset);
           },
           py::arg("direction"), py::arg("size") = py::none(), py::arg("offset") = 0)
+      .def(
+          "forget",
+          [](xrt::bo& b, std::optional<size_t> size, size_t offset) {
+            b.forget(size.value_or(b.size() - std::min(offset, b.size())), offset);
+          },
+          py::arg("size") = py::none(), py::arg("offset") = 0)
+      .def(
+          "unwritten",
+          [](const xrt::bo& b, std::optional<size_t> size, size_t offset) {
+            return b.unwritten(size.value_or(b.size() - std::min(offset, b.size())), offset);
+          },
+          py::arg("size") = py::none(), py::arg("offset") = 0)
       .def("size", &xrt::bo::size)
       .def("address", &xrt::bo::address)
       .def("get_flags", &xrt::bo::get_flags);
+}
+
+// Whoever gives an address keeps the memory: no method of bo, which programs call.
+void bind_attach(py::module_& m) {
+  m.def(
+      "attach",
+      [](xrt::bo& b, uintptr_t address, size_t size, bool written) {
+        return b.attach(reinterpret_cast<uint8_t*>(address), size, written);
+      },
+      py::arg("bo"), py::arg("address"), py::arg("size"), py::arg("written"));
 }
 
 void bind_run(py::module_& m) {
@@ -539,6 +561,7 @@ PYBIND11_MODULE(_core, m) {
   bind_members(m);
   bind_device(m);
   bind_bo(m);
+  bind_attach(m);
   bind_plugins(m);
   bind_run(m);
   bind_prints(m);

@@ -44,9 +44,8 @@ _SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
 _TO_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 _FROM_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 
-# Two patterns that no output word is likely to hold; a word that shows whichever of them was
-# put there before the run was not written by the run. Arrays, which NumPy compares faster than scalars.
-_CANARIES = (np.array(0x7FA5C3D1, np.uint32), np.array(0xFFB6E94B, np.uint32))
+_COMPLETED = int(core.ert_cmd_state.ERT_CMD_STATE_COMPLETED)  # comparing two of them takes a microsecond
+_LEAST_ATTACHED = 1 << 14  # bytes: fewer are copied in less time than it takes to say where they lie
 _NO_TARGETS: Mapping[str, Array] = {}
 
 
@@ -136,27 +135,73 @@ class DeviceSession:
 class _Port:
     """A slot, and views of its place in the mapped buffer: making them takes longer than a small copy."""
 
-    __slots__ = ("grid", "is_padded", "name", "rows", "slot", "words")
+    __slots__ = ("_at", "_attached", "_buffer", "_is_whole", "_rows", "grid", "is_padded", "name", "slot")
 
-    def __init__(self, slot: Slot, image: Array) -> None:
+    def __init__(self, slot: Slot, buffer: Any) -> None:
         self.slot = slot
         self.name = slot.name
         self.is_padded = slot.is_padded
-        self.rows = slot.view(image)
-        self.grid = self.rows.shape
-        self.words = image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)
+        self._buffer = buffer
+        self._at = slot.nbytes, slot.offset
+        self._rows = slot.view(_map(buffer))
+        self.grid = self._rows.shape
+        self._is_whole = not slot.is_padded and buffer.size() == slot.nbytes >= _LEAST_ATTACHED
+        self._attached: Array | None = None  # where runs read or write instead
 
     def write(self, array: Array) -> None:
-        np.copyto(self.rows, array.reshape(self.grid))
+        if self._attach(array, False):
+            return
+        np.copyto(self._rows, array.reshape(self.grid))
+
+    def begin(self, target: Array | None, reads: Sequence[_Port]) -> None:
+        """Counts all as unwritten. The run may write into ``target``, or else a new array."""
+        if self._is_whole:
+            if target is None:
+                self._attach(np.empty(self.slot.shape, self.slot.dtype), True)
+            else:
+                apart = self._fits(target) and not any(port.shares(target) for port in reads)
+                self._attach(target if apart else None, True)
+        self._buffer.forget(*self._at)
+
+    def unwritten(self) -> int:
+        """Bytes that no run has written since."""
+        count: int = self._buffer.unwritten(*self._at)
+        return count
 
     def read(self, target: Array | None) -> Array:
-        """The tensor, copied since the buffer is used again: into ``target`` where it fits."""
-        slot = self.slot
-        if target is None or target.shape != slot.shape or target.dtype != slot.dtype:
-            values: Array = self.rows.copy().reshape(slot.shape)
+        """The tensor, copied where it is the buffer's, which is used again: into ``target`` where it fits."""
+        if self._attached is not None:
+            return self._attached
+        if target is None or not self._fits(target):
+            values: Array = self._rows.copy().reshape(self.slot.shape)
             return values
-        np.copyto(target.reshape(self.grid), self.rows)
+        np.copyto(target.reshape(self.grid), self._rows)
         return target
+
+    def end(self) -> None:
+        """Lets go of an attached array."""
+        if self._attached is not None:
+            self._attach(None, False)
+
+    def shares(self, target: Array) -> bool:
+        return self._attached is not None and bool(np.may_share_memory(self._attached, target))
+
+    def _fits(self, target: Array) -> bool:
+        return target.shape == self.slot.shape and bool(target.dtype == self.slot.dtype)
+
+    def _attach(self, array: Array | None, written: bool) -> bool:
+        """Has the next run use the memory of ``array``, where that can take the place of the whole buffer."""
+        if not self._is_whole:
+            return False
+        if array is not None and array.flags.c_contiguous:
+            address = array.__array_interface__["data"][0]
+            if core.attach(self._buffer, address, array.nbytes, written):
+                self._attached = array
+                return True
+        if self._attached is not None:
+            core.attach(self._buffer, 0, 0, False)
+            self._attached = None
+        return False
 
 
 class LoadedStep:
@@ -170,8 +215,8 @@ class LoadedStep:
         self._arguments, by_name = _arguments(session, step)
         _fill(by_name["const"], step.const)
         self._input, self._output = by_name["in"], by_name["out"]
-        self._reads = [_Port(slot, _map(self._input)) for slot in step.inputs]
-        self._makes = [_Port(slot, _map(self._output)) for slot in step.outputs]
+        self._reads = [_Port(slot, self._input) for slot in step.inputs]
+        self._makes = [_Port(slot, self._output) for slot in step.outputs]
         self.report: Callable[[], RunReport]  # of the last run: made when it is asked for
         self.prints: list[Print] = []  # of the last run, as far as it came
         self._repacked: list[HostWork] = []  # of the last run
@@ -183,6 +228,13 @@ class LoadedStep:
         or leaves bytes of an output unwritten.
         """
         self._repacked, self.prints = [], []
+        try:
+            return self._outputs(values, targets)
+        finally:
+            for port in (*self._reads, *self._makes):
+                port.end()
+
+    def _outputs(self, values: Mapping[str, Any], targets: Mapping[str, Array]) -> dict[str, Array]:
         for port in self._reads:
             if port.is_padded:
                 self._repack(port, partial(port.write, values[port.name]))
@@ -190,14 +242,13 @@ class LoadedStep:
                 port.write(values[port.name])
         if self._reads:
             self._input.sync(_TO_DEVICE)
-        run = self._execute(_CANARIES[0])
-        suspects = self._unwritten(_CANARIES[0])
-        if suspects:  # deterministic, so a second run tells a coincidence from an omission
-            self._execute(_CANARIES[1])
-            missing = [port for port in self._unwritten(_CANARIES[1]) if port in suspects]
-            if missing:
-                self._session.reset(self._step.image)
-                raise _not_written(missing, _CANARIES[1])
+        for port in self._makes:
+            port.begin(targets.get(port.name), self._reads)
+        run = self._execute()
+        missing = [(port.slot, count) for port in self._makes if (count := port.unwritten())]
+        if missing:
+            self._session.reset(self._step.image)
+            raise _not_written(missing)
         outputs: dict[str, Array] = {}
         for port in self._makes:
             target = targets.get(port.name)
@@ -217,10 +268,8 @@ class LoadedStep:
         )
         return result
 
-    def _execute(self, canary: Array) -> Any:
+    def _execute(self) -> Any:
         """The run, which has ended; the output buffer shows what it wrote."""
-        for port in self._makes:
-            port.words.fill(canary)
         kernel = self._session.kernel(self._step.image)
         run = None
         try:
@@ -234,14 +283,11 @@ class LoadedStep:
         finally:
             printed = None if run is None else run.prints()
             self.prints = prints_of(printed, self._step) if printed else []
-        if state != core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
+        if int(state) != _COMPLETED:
             self._session.reset(self._step.image)
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
         return run
-
-    def _unwritten(self, canary: Array) -> list[_Port]:
-        return [port for port in self._makes if np.count_nonzero(port.words == canary)]
 
 
 class TimedStep:
@@ -304,14 +350,11 @@ def _fill(buffer: Any, data: Array) -> None:
         buffer.sync(_TO_DEVICE, data.size, 0)
 
 
-def _not_written(ports: Sequence[_Port], canary: Array) -> SimulationError:
-    def left(port: _Port) -> str:
-        slot = port.slot
-        unwritten = int(np.count_nonzero(port.words == canary)) * port.words.itemsize
-        tensor = f"{slot.name}: {slot.dtype}{list(slot.shape)}"
-        return f"{tensor} ({unwritten:,} of {counted(slot.nbytes, 'byte')})"
-
-    names = ", ".join(map(left, ports))
+def _not_written(missing: Sequence[tuple[Slot, int]]) -> SimulationError:
+    names = ", ".join(
+        f"{slot.name}: {slot.dtype}{list(slot.shape)} ({count:,} of {counted(slot.nbytes, 'byte')})"
+        for slot, count in missing
+    )
     return SimulationError(
         "the kernel run",
         f"output bytes that the transaction never wrote: {names}",

@@ -8,19 +8,15 @@ project, and weights are random here: a modelled time is comparable with a publi
 
 from __future__ import annotations
 
-import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 from onnx import ModelProto, helper
 
 from onedispatch.dispatch.tools import zoo
+from onedispatch.dispatch.tools.quantising import quantised
 
 RESNET50 = "int8 ResNet-50, 224 x 224"
 PROVIDER = "mean of session.run with AMD's Vitis AI provider, the host's part included"
@@ -115,41 +111,4 @@ def _product(m: int, k: int, n: int) -> ModelProto:
 def _resnet50() -> ModelProto:
     """Returns the onnx package's ResNet-50 with random weights, quantised to int8 weights and activations."""
     model = zoo.randomised(zoo.find_model("light_resnet50"))
-    for node in model.graph.node:
-        if node.op_type == "Sum" and len(node.input) == 2:
-            node.op_type = "Add"  # the quantiser has no Sum
     return quantised(model, [zoo.random_input(model)])
-
-
-def quantised(model: ModelProto, feeds: list[dict[str, np.ndarray[Any, Any]]]) -> ModelProto:
-    """Returns ``model`` in int8, QDQ, by onnxruntime's static quantiser, calibrated with ``feeds``."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Calibration(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.left = iter(feeds)
-
-        def get_next(self) -> dict[str, np.ndarray[Any, Any]] | None:
-            return next(self.left, None)
-
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # the quantiser advises preparations that are not needed here
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            whole, path = Path(folder) / "whole.onnx", Path(folder) / "quantised.onnx"
-            quant_pre_process(model, whole, skip_symbolic_shape=True)  # BatchNormalization goes into Conv
-            types = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
-            symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True}
-            quantize_static(
-                whole,
-                path,
-                Calibration(),
-                quant_format=QuantFormat.QDQ,
-                extra_options=symmetric,
-                **types,
-            )
-            return onnx.load(path)
-    finally:
-        logger.setLevel(level)

@@ -1,59 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real networks as onnxruntime's own quantiser makes them, beside onnxruntime.
+"""Networks beside onnxruntime: the table of ``onedispatch bench`` for all of ``models/light`` and small ones.
 
-``python -m tests.bench.networks`` prints the table, ``... resnet50 bf16`` the rows whose names contain
-one of these. One thread both, runs of both sides in turn, medians of CPU time, so that a busy machine
-disturbs little. ``bf16`` stands beside onnxruntime's float32, ``w4`` (a language model's packed weights)
-beside the same file. What the quantiser makes is kept in ``FOLDER``, since that takes longer than all runs.
+``python -m tests.bench.networks`` prints it, one and two threads, in fp32, int8 and bf16; names choose rows:
+``... resnet50 bert_base --precision int8 --threads 1 --json``. What the quantiser makes is kept in
+``FOLDER``, since that takes longer than all runs. ``llama_step_w4`` has a language model's packed weights,
+on both sides.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
+import argparse
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
-import onnxruntime
 
-import onedispatch as od
+from onedispatch.dispatch.cli.bench import BenchFlags, measured, show
 from onedispatch.dispatch.tools import zoo
-from tests.e2e.quantised_models import Scheme, quantised
+from onedispatch.dispatch.tools.beside import PRECISIONS, Measured, prepared
 from tests.e2e.test_packed_llama import packed
 
 FOLDER = Path(tempfile.gettempdir()) / "onedispatch-quantised"
-LIGHT = Path(__file__).resolve().parents[2] / "models" / "light"
-SCHEME = Scheme("u8", "s8", per_channel=True)
-INTEGERS = ("resnet50", "mobilenet_v2", "bert_base", "vit_small", "detector", "text_line")
-BF16 = ("resnet50", "bert_base")
+MODELS = Path(__file__).resolve().parents[2] / "models"
+LIGHT = {path.stem: path for path in sorted((MODELS / "light").glob("*.onnx"))}
 SEED, RUNS = 0, 5
 
 
-@dataclass(frozen=True)
-class Row:
-    """Milliseconds of one run."""
-
-    name: str
-    ours: float
-    theirs: float
-    modelled: float
-    dispatches: int
-
-    def __str__(self) -> str:
-        ratio = self.ours / self.theirs
-        return (
-            f"| {self.name} | {self.ours:.1f} | {self.theirs:.1f} | {ratio:.1f} | {self.modelled:.3f} |"
-            f" {self.dispatches} |"
-        )
-
-
 def floats(name: str) -> onnx.ModelProto:
-    """With random weights."""
-    return zoo.randomised(zoo.find_model(str(LIGHT / f"{name}.onnx")), SEED)
+    """With random weights, but for the one that was trained."""
+    if name == "digits":
+        return zoo.find_model(str(MODELS / "digits.onnx"))
+    if name == "llama_step_w4":
+        return packed(floats("llama_step"), 4)
+    return zoo.randomised(zoo.find_model(str(LIGHT[name])), SEED)
+
+
+NAMES = ("digits", *LIGHT, "llama_step_w4")
 
 
 def kept(name: str, make: Callable[[], onnx.ModelProto]) -> onnx.ModelProto:
@@ -65,66 +48,36 @@ def kept(name: str, make: Callable[[], onnx.ModelProto]) -> onnx.ModelProto:
     return onnx.load(path)
 
 
-def integers(name: str) -> onnx.ModelProto:
-    """QDQ of the scheme; calibrated with inputs like those that it runs with."""
-    model = floats(name)
-    with tempfile.TemporaryDirectory() as folder:
-        feeds = [zoo.random_input(model, seed) for seed in range(2)]
-        return quantised(model, SCHEME, Path(folder), feeds)
+def model(name: str, precision: str) -> onnx.ModelProto:
+    if precision != "int8":
+        return floats(name)
+    return kept(f"{name}_int8", lambda: prepared(floats(name), precision, SEED))
 
 
-def cases() -> Iterator[tuple[str, Callable[[], onnx.ModelProto], str]]:
-    """Name, the model and our precision."""
-    for name in INTEGERS:
-        yield f"{name} {SCHEME}", lambda name=name: integers(name), "fp32"
-    for name in BF16:
-        yield f"{name} bf16", lambda name=name: floats(name), "bf16"
-    yield "llama_step w4", lambda: packed(floats("llama_step"), 4), "bf16"
+def rows(names: list[str], flags: BenchFlags) -> list[Measured]:
+    return [
+        row
+        for precision in flags.precisions
+        for name in names
+        if not (name == "llama_step_w4" and precision == "int8")  # its weights are integers
+        for row in measured(name, model(name, precision), flags, precision)
+    ]
 
 
-def measure(name: str, model: onnx.ModelProto, precision: str) -> Row:
-    feed = zoo.random_input(model, SEED)
-    session = od.InferenceSession(model, precision=precision, fallback="error", threads=1)
-    reference = session_of_onnxruntime(model)
-    ours, theirs = medians(lambda: session.run(None, feed), lambda: reference.run(None, feed))
-    report = session.last_run
-    assert report is not None
-    return Row(name, ours, theirs, report.seconds * 1e3, report.dispatches)
-
-
-def session_of_onnxruntime(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def medians(*sides: Callable[[], object]) -> list[float]:
-    """CPU milliseconds of a call of each side, in turn; the first two of each are not counted."""
-    taken: list[list[float]] = [[] for _ in sides]
-    for run in range(RUNS + 2):
-        for side, once in zip(taken, sides, strict=True):
-            start = time.process_time()
-            once()
-            if run >= 2:
-                side.append(time.process_time() - start)
-    return [1e3 * statistics.median(one) for one in taken]
-
-
-def main(wanted: list[str]) -> None:
-    """Prints the table as it is measured."""
-    print(
-        "| network | ours, ms | onnxruntime, ms | ratio | modelled, ms | dispatches |\n"
-        "|---|---|---|---|---|---|"
-    )
-    for name, make, precision in cases():
-        if wanted and not any(part in name for part in wanted):
-            continue
-        file = name if precision == "fp32" else name.replace("bf16", "fp32")
-        print(measure(name, kept(file.replace(" ", "_"), make), precision), flush=True)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; all of them if none is given")
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=[*PRECISIONS])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    if unknown := {*given.names} - {*NAMES}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    flags = BenchFlags(threads=given.threads, runs=given.runs, precision=given.precision, seed=SEED)
+    flags.check()
+    show(rows(given.names or [*NAMES], flags), given.json)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -161,10 +161,13 @@ ROWS: dict[str, list[Case]] = {
     "Col2Im": [case("Col2Im", f32(1, 16 * 9, 126 * 126), ints(128, 128), ints(3, 3))],
     "MatMul": [
         case("MatMul", f32(512, 512), f32(512, 512)),
+        case("MatMul", f32(SIDE, SIDE), f32(SIDE, SIDE)),
         case("MatMul", f32(1, SIDE), weight(SIDE, SIDE)),
     ],
     "Gemm": [case("Gemm", f32(512, 512), weight(512, 512), weight(512))],
-    "MatMulInteger": [case("MatMulInteger", integers("int8", 512, 512), integers("int8", 512, 512))],
+    "MatMulInteger": [
+        case("MatMulInteger", *[integers("int8", side, side) for _ in "ab"]) for side in (512, SIDE)
+    ],
     "QLinearMatMul": [
         case(
             "QLinearMatMul",

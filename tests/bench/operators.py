@@ -2,23 +2,22 @@
 """Every operator on a million elements or a 512-cube, beside onnxruntime.
 
 ``python -m tests.bench.operators`` prints the table, ``... Reduce Tile`` that of operators whose names
-contain one of these. One thread both, medians of this process's CPU time, so that a busy machine disturbs
-little; ``modelled`` is the device's own time.
+contain one of these. One thread both, in turn, medians of this process's CPU time, so that a busy machine
+disturbs little, and their rates: operations of products, else bytes read and made. ``modelled`` is the
+device's own time.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import onedispatch as od
+from onedispatch.dispatch.tools.beside import Once, in_turn, onnxruntime_run
 from tests.bench.operator_cases import cases
+from tests.bench.rates import Work, work_of
 from tests.ops.case import Case
 
 SECONDS, LEAST, MOST = 0.15, 3, 21  # of each side: as many runs as that takes, between these
@@ -32,6 +31,7 @@ class Row:
     ours: float
     theirs: float | None
     modelled: float
+    work: Work
     note: str = ""
 
     @property
@@ -41,39 +41,35 @@ class Row:
     def __str__(self) -> str:
         theirs = "–" if self.theirs is None else f"{self.theirs:.3f}"
         ratio = f"{self.ratio:.1f}" if self.theirs else "–"
-        return f"| {self.name} | {self.ours:.2f} | {theirs} | {ratio} | {self.modelled:.3f} | {self.note} |"
-
-
-def median_ms(once: Callable[[], object]) -> float:
-    """CPU milliseconds of a call; the first two warm up and are not counted."""
-    once(), once()
-    taken: list[float] = []
-    while len(taken) < LEAST or (sum(taken) < SECONDS and len(taken) < MOST):
-        start = time.process_time()
-        once()
-        taken.append(time.process_time() - start)
-    return 1e3 * statistics.median(taken)
+        rates = self.work.rate(self.ours), self.work.rate(self.theirs) if self.theirs else "–"
+        cells = (self.name, f"{self.ours:.3f}", theirs, ratio, *rates, self.work.unit, f"{self.modelled:.3f}")
+        return f"| {' | '.join(cells)} | {self.note} |"
 
 
 def measure(case: Case) -> Row:
     session = od.InferenceSession(case.model, case.device, fallback="error", threads=1)
-    ours = median_ms(lambda: session.run(None, case.feed))
+    ours: Once = lambda: session.run(None, case.feed)  # noqa: E731
+    work = work_of(case, ours())
+    try:
+        theirs = onnxruntime_run(case.model, case.feed, 1)
+    except (state.NotImplemented, state.Fail, state.InvalidGraph):
+        theirs = None
+    sides = [ours] if theirs is None else [ours, theirs]
+    medians = in_turn(*sides, least=LEAST, most=MOST, seconds=len(sides) * SECONDS)
+    milliseconds = [1e3 * one.cpu_seconds for one in medians]
     report = session.last_run
     modelled = report.seconds * 1e3 if report else 0.0
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    try:
-        reference = onnxruntime.InferenceSession(
-            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except (state.NotImplemented, state.Fail, state.InvalidGraph):
-        return Row(case.id, ours, None, modelled, "onnxruntime has no such kernel")
-    return Row(case.id, ours, median_ms(lambda: reference.run(None, case.feed)), modelled)
+    if theirs is None:
+        return Row(case.id, milliseconds[0], None, modelled, work, "onnxruntime has no such kernel")
+    return Row(case.id, milliseconds[0], milliseconds[1], modelled, work)
 
 
 def main(wanted: list[str]) -> None:
     """Prints the table as it is measured, then the worst ratios."""
-    print("| case | ours, ms | onnxruntime, ms | ratio | modelled, ms | |\n|---|---|---|---|---|---|")
+    print(
+        "| case | ours, ms | onnxruntime, ms | ratio | our rate | theirs | of | modelled, ms | |\n"
+        "|---|---|---|---|---|---|---|---|---|"
+    )
     rows = []
     for case in cases():
         if wanted and not any(part in case.op_type for part in wanted):

@@ -160,6 +160,68 @@ TEST(Recording, IsNotUsedForOtherInstructions) {
   EXPECT_EQ(Recorded::first(to), 3);
 }
 
+// Memory of a caller, with a page behind it.
+struct Callers {
+  alignas(4096) uint8_t bytes[8192] = {};
+  static constexpr size_t kBytes = size_t{4} * kWords;
+};
+
+TEST(Recording, RunsUseAttachedMemory) {
+  Recorded host;
+  bo to(host.npu, Callers::kBytes), from = host.filled(1);
+  const auto source = std::make_unique<Callers>(), target = std::make_unique<Callers>();
+  ASSERT_TRUE(from.attach(source->bytes, Callers::kBytes, false) && to.attach(target->bytes, Callers::kBytes, true));
+  for (uint8_t value = 2; value < 6; ++value) {  // the engine's, then replayed
+    std::fill_n(source->bytes, Callers::kBytes, value);
+    host.start(from, to);
+    EXPECT_EQ(target->bytes[0], value);
+    EXPECT_EQ(target->bytes[Callers::kBytes - 1], value);
+    EXPECT_EQ(target->bytes[Callers::kBytes], 0);
+  }
+  EXPECT_EQ(host.start(from, to).recorded, kReplayed);
+  ASSERT_TRUE(from.attach(nullptr, 0, false) && to.attach(nullptr, 0, true));
+  host.fill(from, 9);
+  EXPECT_EQ(host.start(from, to).recorded, kReplayed);
+  EXPECT_EQ(Recorded::first(to), 9);
+  EXPECT_EQ(target->bytes[0], 5);
+}
+
+TEST(Recording, NoRunWritesWhatIsAttachedForReading) {
+  Recorded host;
+  bo to(host.npu, Callers::kBytes), from = host.filled(1);
+  const auto constant = std::make_unique<Callers>();
+  ASSERT_TRUE(to.attach(constant->bytes, Callers::kBytes, false));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NE(host.start(from, to).recorded, kReplayed);
+    EXPECT_EQ(constant->bytes[0], 0);
+    EXPECT_EQ(Recorded::first(to), 1);
+  }
+}
+
+TEST(Recording, AttachesWhatIsAsLargeAsTheBuffer) {
+  Recorded host;
+  bo to(host.npu, Callers::kBytes);
+  const auto memory = std::make_unique<Callers>();
+  EXPECT_FALSE(to.attach(memory->bytes, Callers::kBytes - 4, true));
+  EXPECT_FALSE(to.attach(memory->bytes + 2, Callers::kBytes, true));
+  EXPECT_FALSE(to.attach(memory->bytes + 4096 - Callers::kBytes, Callers::kBytes, true));
+  EXPECT_TRUE(to.attach(memory->bytes + 4, Callers::kBytes, true));
+}
+
+TEST(Recording, CountsWhatRunsWrote) {
+  Recorded host;
+  bo to(host.npu, Callers::kBytes), from = host.filled(1);
+  EXPECT_EQ(to.unwritten(Callers::kBytes, 0), Callers::kBytes);
+  for (int i = 0; i < 3; ++i) {
+    host.start(from, to);
+    EXPECT_EQ(to.unwritten(Callers::kBytes, 0), 0u);
+    to.forget(8, 4);
+    EXPECT_EQ(to.unwritten(Callers::kBytes, 0), 8u);
+    EXPECT_EQ(to.unwritten(4, 5), 8u);  // of two words
+  }
+  EXPECT_THROW(to.forget(1, Callers::kBytes), DeviceError);
+}
+
 TEST(Recording, ModesAreThree) {
   device npu("npu2");
   EXPECT_THROW(npu.set_record("sometimes"), DeviceError);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import threading
@@ -18,6 +19,7 @@ from onnx import TensorProto, parser
 
 import onedispatch as od
 from onedispatch.dispatch.runtime import device
+from tests.ops.edits import patched_arguments
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -338,9 +340,9 @@ def test_no_run_of_a_session_inside_another(monkeypatch: pytest.MonkeyPatch, bou
     feed = {"a": X, "b": X}
     execute = device.LoadedStep._execute
 
-    def nested(step: Any, canary: Any) -> Any:
+    def nested(step: Any) -> Any:
         session.run(None, feed) if bound else session.run_with_iobinding(binding)
-        return execute(step, canary)
+        return execute(step)
 
     for _ in range(2):
         with monkeypatch.context() as patch:
@@ -395,3 +397,47 @@ def test_sequences_and_strings() -> None:
     np.testing.assert_array_equal(listed[0], np.ones(2, np.float32))
     assert list(strings) == ["a", "bc"]
     assert not binding.get_outputs()[0].is_tensor()
+
+
+# -- memory of the caller's that the simulator works in ---------------------------------------------
+
+LARGE = "g (float[64, 256] x) => (float[64, 256] y) { y = Relu(x) }"
+
+
+@pytest.mark.parametrize("record", [True, False, "verify"])
+def test_large_arrays_are_read_and_written_where_they_lie(record: Any) -> None:
+    session = od.InferenceSession(model(LARGE), fallback="error", record=record)
+    binding, x, y = session.io_binding(), random(1, 64, 256), np.zeros((64, 256), np.float32)
+    binding.bind_cpu_input("x", x)
+    bind(binding, "y", y)
+    for seed in range(5):
+        x[...] = random(seed, 64, 256)
+        session.run_with_iobinding(binding)
+        assert (y == np.maximum(x, 0)).all()
+        (again,) = session.run(None, {"x": x})
+        assert (again == y).all() and not np.may_share_memory(again, y)
+    assert (x == random(4, 64, 256)).all()
+
+
+def test_an_array_may_be_input_and_output() -> None:
+    session = od.InferenceSession(model(LARGE), fallback="error")
+    binding, memory = session.io_binding(), np.zeros((64, 256), np.float32)
+    binding.bind_cpu_input("x", memory)
+    bind(binding, "y", memory)
+    for seed in range(5):
+        memory[...] = random(seed, 64, 256)
+        session.run_with_iobinding(binding)
+        assert (memory == np.maximum(random(seed, 64, 256), 0)).all()
+
+
+@pytest.mark.parametrize("which", [0, 8, -1])
+def test_no_transaction_writes_into_an_input(which: int) -> None:
+    """An argument exchanged, results and input too; and memory that cannot be written."""
+    right = od.compile(model(LARGE), fallback="error")
+    edits = list(patched_arguments(right.transaction, 2))
+    session = od.InferenceSession(right.with_transaction(edits[which].transaction))
+    content = random(1, 64, 256).tobytes()
+    for _ in range(4):
+        with contextlib.suppress(od.SimulationError):
+            session.run(None, {"x": np.frombuffer(content, np.float32).reshape(64, 256)})
+        assert content == random(1, 64, 256).tobytes()

@@ -41,7 +41,7 @@ from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.machine import bd
 from onedispatch.transactions.packets.packet import ControlPacket, Patch
 from tests.cpp.make_cases import only_operator
-from tests.fuzz import rule_files
+from tests.fuzz import recordings, rule_files
 from tests.fuzz.mutate import join_parts
 from tests.ops.case import case, f32
 from tests.tensorflow.grown import Grown
@@ -284,6 +284,7 @@ def corpora() -> dict[str, dict[str, bytes]]:
         "graphdefs": {name: one.SerializeToString(deterministic=True) for name, one in graphdefs().items()},
         "graphdef-texts": dict(graphdef_texts()),
         "rules": rule_files.seeds(),
+        "changes": recordings.seeds(),
         "runs": dict(runs()),
         "models": {f"model{i}": f"model {i}".encode() for i in range(MODELS)},
     }

@@ -36,7 +36,7 @@ from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.format.spec import V0_1, V1_0
 from onedispatch.transactions.fusion.fusemap import fuse_map
 from onedispatch.transactions.packets.control_packets import read_meta
-from tests.fuzz import mutate, mutate_graphdef, rule_files
+from tests.fuzz import mutate, mutate_graphdef, recordings, rule_files
 from tests.fuzz.model_answers import compare
 from tests.fuzz.models import generate
 
@@ -247,6 +247,7 @@ TARGETS: Mapping[str, Target] = {
     "compiled": Target(compiled, "compiled", mutate.compiled, slow=4),
     "graphdef": Target(graphdef, "graphdefs", mutate_graphdef.message),
     "graphdef-text": Target(graphdef_text, "graphdef-texts", mutate.text),
+    "recordings": Target(recordings.run, "changes", mutate.raw, 16),
     "rules": Target(rule_files.run, "rules", mutate.json_text),
     "xclbin": Target(xclbin, "containers", mutate.container),
     "replay": Target(run_replay, "replays", mutate.after_length(mutate.transaction, mutate.raw)),

@@ -133,6 +133,14 @@ class bo {
   void read(void* data, size_t bytes, size_t skip) const;
   void sync(sync_direction direction, size_t bytes, size_t offset);
   void sync(sync_direction direction) { sync(direction, bytes_, 0); }
+  // Words of a range count as unwritten from now on; and how many bytes of one, in whole words, neither the host nor
+  // a DMA has written since.
+  void forget(size_t bytes, size_t offset);
+  size_t unwritten(size_t bytes, size_t offset) const;
+  // Runs that start from now on read `memory` in place of what map() shows, or leave what they write there, until null
+  // is given; it must outlive them. Which words were written stays as it is. False, and nothing changes, where `bytes`
+  // are not exactly the object's, in whole words, or a page ends right behind them: kernels load whole vectors.
+  bool attach(uint8_t* memory, size_t bytes, bool written);
 
   struct Memory;
   const std::shared_ptr<Memory>& memory() const { return memory_; }

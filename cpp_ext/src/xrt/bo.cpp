@@ -14,6 +14,7 @@ namespace onedispatch::xrt {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kBehind = 64;  // bytes behind a buffer that vector loads may touch
 // Shim addresses have 48 bits and gain the DDR aperture.
 constexpr uint64_t kAddressEnd = 0x7FFF00000000ull;
 
@@ -196,6 +197,30 @@ void bo::sync(sync_direction direction, size_t bytes, size_t offset) {
   if (direction == sync_direction::FROM_DEVICE || bytes == 0) return;
   const size_t first = (offset_ + offset) / 4;
   memory_->valid.mark(first, (offset_ + offset + bytes + 3) / 4 - first);
+}
+
+void bo::forget(size_t bytes, size_t offset) {
+  check_range("forget", bytes, offset);
+  const size_t first = (offset_ + offset) / 4;
+  memory_->valid.forget(first, (offset_ + offset + bytes + 3) / 4 - first);
+}
+
+size_t bo::unwritten(size_t bytes, size_t offset) const {
+  check_range("unwritten", bytes, offset);
+  const size_t first = (offset_ + offset) / 4;
+  return 4 * memory_->valid.count_unwritten(first, (offset_ + offset + bytes + 3) / 4 - first);
+}
+
+bool bo::attach(uint8_t* memory, size_t bytes, bool written) {
+  if (memory != nullptr) {
+    const auto address = reinterpret_cast<uintptr_t>(memory), last = address + bytes - 1;
+    const bool whole = bytes == memory_->bytes && bytes % 4 == 0 && address % 4 == 0;
+    if (!whole || (last + kBehind) / kPage != last / kPage) return false;
+  }
+  const Hold hold = hold_monitor();
+  memory_->attached = memory;
+  memory_->attached_written = written;
+  return true;
 }
 
 }  // namespace onedispatch::xrt

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts, kernels and runs.
 #include <algorithm>
+#include <utility>
 
 #include "sim/array/bytes.h"
 #include "state.h"
@@ -54,6 +55,11 @@ std::shared_ptr<sim::DdrRegion> region_of(const bo& buffer) {
   region->data = buffer.memory()->data;
   region->valid = &buffer.memory()->valid;
   region->keep_alive = buffer.memory();
+  const Hold hold = hold_monitor();
+  if (uint8_t* const attached = buffer.memory()->attached) {
+    region->beside = std::exchange(region->data, attached);
+    region->is_written = buffer.memory()->attached_written;
+  }
   return region;
 }
 

@@ -29,7 +29,9 @@ struct device::State {
 struct bo::Memory {
   std::shared_ptr<device::State> owner;
   sim::Zeros<uint8_t> block;
-  uint8_t* data = nullptr;  // page aligned, inside block
+  uint8_t* data = nullptr;      // page aligned, inside block
+  uint8_t* attached = nullptr;  // what runs use instead; this and the next under the monitor
+  bool attached_written = false;
   size_t bytes = 0;
   uint64_t address = 0;
   uint32_t flags = 0;

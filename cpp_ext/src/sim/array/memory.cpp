@@ -99,6 +99,16 @@ bool ValidMap::all_written(uint64_t first, uint64_t count) const {
   return for_parts(first, count, edge, inside);
 }
 
+uint64_t ValidMap::count_unwritten(uint64_t first, uint64_t count) const {
+  uint64_t unwritten = 0;
+  if (all_written(first, count)) return unwritten;
+  for_groups(first, count, [&](uint64_t group, uint64_t mask) {
+    unwritten += static_cast<uint64_t>(__builtin_popcountll(mask & ~load(bits_[group])));
+    return true;
+  });
+  return unwritten;
+}
+
 uint64_t ValidMap::first_unwritten(uint64_t first, uint64_t count) const {
   const uint64_t end = first + count;
   if (all_written(first, count)) return end;

@@ -60,6 +60,7 @@ class ValidMap {
   // Returns the first unwritten word of the range, or first + count if all are written.
   uint64_t first_unwritten(uint64_t first, uint64_t count) const;
   bool all_written(uint64_t first, uint64_t count) const;
+  uint64_t count_unwritten(uint64_t first, uint64_t count) const;
   uint64_t words() const { return words_; }
   // Whether any word was ever written.
   bool any() const { return __atomic_load_n(&any_, __ATOMIC_RELAXED); }

@@ -45,6 +45,7 @@ class Simulator {
   std::string why_never_recorded() const;
   ArrayState state();
   std::shared_ptr<const Recording> holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments);
+  RunReport run_on_engine(const uint8_t* bytes, size_t size, DdrRegions arguments, std::string why);
   RunReport replayed(const Recording& recording, const DdrRegions& arguments);
   RunReport recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made);
   bool play(const Recording& recording, const DdrRegions& arguments);

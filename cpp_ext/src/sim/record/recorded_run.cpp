@@ -64,6 +64,39 @@ class Observed {
   Array& array_;
 };
 
+// Only a recording says beforehand what a run will write: the engine works beside the caller's memory, until `give_back`.
+class Beside {
+ public:
+  explicit Beside(const DdrRegions& regions) {
+    for (const auto& region : regions) {
+      if (region->beside == nullptr) continue;
+      std::swap(region->beside, region->data);
+      if (!region->is_written) copy(region->beside, region->data, *region);
+      moved_.push_back(region);
+    }
+  }
+  void give_back() {
+    for (const auto& region : moved_) {
+      if (region->is_written) copy(region->data, region->beside, *region);
+    }
+  }
+
+ private:
+  static void copy(const uint8_t* from, uint8_t* to, const DdrRegion& region) {
+    const uint64_t first = region.address - region.origin;
+    std::memcpy(to + first, from + first, region.bytes);
+  }
+
+  DdrRegions moved_;
+};
+
+bool writes_what_it_may_not(const Recording& recording, const DdrRegions& regions) {
+  return std::any_of(recording.written.begin(), recording.written.end(), [&](const WordRange& range) {
+    const DdrRegion& region = *regions[range.argument];
+    return region.beside != nullptr && !region.is_written;
+  });
+}
+
 }  // namespace
 
 // Why this context's runs stay on the engine; empty where they need not.
@@ -86,17 +119,28 @@ ArrayState Simulator::state() {
 
 RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments) {
   std::string why = why_never_recorded();
+  bool refused = false;
+  if (why.empty() && options_.record == Record::kOn) {
+    const std::shared_ptr<const Recording> found = holding(bytes, size, arguments);
+    if (found != nullptr && play(*found, arguments)) return replayed(*found, arguments);
+    refused = found != nullptr;
+  }
+  Beside beside(arguments);
+  RunReport report;
   if (!why.empty()) {
-    RunReport report = run_engine(bytes, size, std::move(arguments));
+    report = run_engine(bytes, size, std::move(arguments));
     report.recorded = why;
-    return report;
+  } else if (options_.record == Record::kVerify) {
+    report = verified_run(holding(bytes, size, arguments).get(), bytes, size, arguments);
+  } else {
+    report = run_on_engine(bytes, size, std::move(arguments), refused ? "a kernel refused its data" : "");
   }
-  const std::shared_ptr<const Recording> found = holding(bytes, size, arguments);
-  if (options_.record == Record::kVerify) return verified_run(found.get(), bytes, size, arguments);
-  if (found != nullptr) {
-    if (play(*found, arguments)) return replayed(*found, arguments);
-    why = "a kernel refused its data";
-  }
+  beside.give_back();
+  return report;
+}
+
+// A run that no recording makes; `why`, where it is not worth one either.
+RunReport Simulator::run_on_engine(const uint8_t* bytes, size_t size, DdrRegions arguments, std::string why) {
   array_.forget_data();  // whether the runs before were made by the engine or not: their words do not count
   Recordings::History& history = recordings_.history(bytes, size);
   std::shared_ptr<const Recording> made;
@@ -111,7 +155,8 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
 // The recording of such a run; null where there is none.
 std::shared_ptr<const Recording> Simulator::holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments) {
   if (broken_ || !recordings_.knows(bytes, size)) return nullptr;
-  return recordings_.find(bytes, size, arguments, state());
+  std::shared_ptr<const Recording> found = recordings_.find(bytes, size, arguments, state());
+  return found != nullptr && writes_what_it_may_not(*found, arguments) ? nullptr : found;
 }
 
 RunReport Simulator::replayed(const Recording& recording, const DdrRegions& arguments) {
