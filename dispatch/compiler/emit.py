@@ -11,6 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.base.lendable import lendable
+from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler import memory
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, PlacedOperator
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Reload, Slot
@@ -19,7 +21,6 @@ from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
-from onedispatch.transactions.base.mapped import forget_pages
 from onedispatch.transactions.fusion.fuse import FusePart
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
@@ -253,7 +254,7 @@ class _Constants:
         self.size = 0
 
     def reserve(self, size: int) -> None:
-        self._buffer = np.zeros(size, np.uint8)  # pages that stay unused cost nothing
+        self._buffer = lendable(size)  # pages that stay unused cost nothing
 
     def add(self, blob: Array) -> int:
         """Byte offset of ``blob`` (uint8, flat) in the buffer."""
@@ -279,7 +280,9 @@ class _Constants:
         return at
 
     def image(self) -> Array:
-        return self._buffer[: self.size]
+        image = self._buffer[: self.size]
+        image.flags.writeable = False
+        return image
 
 
 def _words(blob: Array) -> Array:

@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
-from onedispatch.transactions.base.mapped import forget_pages
 
 
 @dataclass(frozen=True)

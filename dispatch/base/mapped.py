@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are mapped, not read: their bytes take memory only while they are looked at.
+
+Nothing that outlives a call of this package may lie in one: ``owned`` takes it out. Who cuts a mapped file
+short would end every process that reads it, by SIGBUS; here pages that are gone read as zeros, and
+``unchanged_files`` refuses what was made of them, as of a file that was written to meanwhile.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+
+from onedispatch.dispatch.base.native import core
+from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.files import MOST_READ, read_open, reading
+from onedispatch.transactions.base.handlers import reraise_from_handler
+
+Array = np.ndarray[Any, Any]
+
+
+class _Mapped(mmap.mmap):
+    """A file's bytes, read-only."""
+
+    path: str
+    number: int  # of its pages
+    stamp: tuple[int, int]
+    handle: int
+
+    def check(self, error: Exception | None) -> None:
+        """Raises ``ModelError``, which ``error`` may come from, where the file is not what was mapped."""
+        if core.missed_pages(self.number) or _stamp(self.handle) != self.stamp:
+            given = "a file that was cut short or written to while it was read"
+            accepted = "a file that stays as it is meanwhile"
+            raise ModelError(self.path, given, accepted, "once it is whole, try again") from error
+
+
+_MAPPED: WeakValueDictionary[int, _Mapped] = WeakValueDictionary()  # by identity
+# Those of the block of ``unchanged_files`` that runs.
+_checked: ContextVar[list[_Mapped] | None] = ContextVar("checked", default=None)
+
+
+def view_file(path: str | os.PathLike[str], accepted: str) -> memoryview:
+    """The bytes of a model's file: mapped within ``unchanged_files`` where that is possible, else read.
+
+    Raises ``ModelError`` where it cannot be read.
+    """
+    with reading(path, ModelError, accepted) as file:
+        view = _mapped(file.fileno(), os.fspath(path))
+        return memoryview(read_open(file, path, ModelError)) if view is None else view
+
+
+def _mapped(handle: int, path: str) -> memoryview | None:
+    """None for an empty file, one of another kind, and where nobody would look whether it changes."""
+    files = _checked.get()
+    try:
+        if files is None or not 0 < os.fstat(handle).st_size <= MOST_READ:
+            return None
+        file = _Mapped(handle, 0, access=mmap.ACCESS_READ)
+        file.number = core.guard_pages(file)
+        if file.number < 0:
+            return None
+        finalize(file, core.unguard_pages, file.number)
+        file.path, file.handle = path, os.dup(handle)
+        finalize(file, os.close, file.handle)
+        file.stamp = _stamp(file.handle)
+    except (OSError, ValueError) as error:
+        reraise_from_handler(error)
+        return None
+    _MAPPED[id(file)] = file
+    files.append(file)
+    return memoryview(file)
+
+
+def _stamp(handle: int) -> tuple[int, int]:
+    """What another size or content changes."""
+    status = os.fstat(handle)
+    return status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def unchanged_files() -> Iterator[None]:
+    """Raises ``ModelError`` at the end of the block where a file that it mapped has changed since.
+
+    What the block raised itself may come of that: then it is the cause.
+    """
+    files: list[_Mapped] = []
+    token = _checked.set(files)
+    try:
+        yield
+    except Exception as error:
+        _check(files, error)
+        raise
+    else:
+        _check(files, None)
+    finally:
+        _checked.reset(token)
+
+
+def _check(files: list[_Mapped], error: Exception | None) -> None:
+    for file in files:
+        file.check(error)
+
+
+def forget_pages() -> None:
+    """Gives back the memory of what was looked at so far; who looks again reads again."""
+    for reference in _MAPPED.valuerefs():  # a list: other threads may map files meanwhile
+        file = reference()
+        if file is not None:
+            file.madvise(mmap.MADV_DONTNEED)
+
+
+def owned(array: Array) -> Array:
+    """The array, or a copy of one that lies in a mapped file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, memoryview) or not isinstance(base.obj, _Mapped):
+        return array
+    copy: Array = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def all_owned(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """``owned`` of each."""
+    return {name: owned(array) for name, array in arrays.items()}
