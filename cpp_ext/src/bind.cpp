@@ -20,6 +20,7 @@
 #include "bind_plugins.h"
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
+#include "onedispatch/text.h"
 #include "onedispatch/xrt.h"
 #include "bind_kernels.h"
 #include "bind_members.h"
@@ -284,7 +285,7 @@ xrt::bo lent_bo(const xrt::device& owner, const py::object& data, const py::obje
   auto bytes = std::make_unique<Bytes>(data, false);
   const uint64_t count = to_number(size);
   if (bytes->size() < xrt::bo::kLentAlignment || count > bytes->size() - xrt::bo::kLentAlignment)
-    throw py::value_error("bo.lent: data of " + std::to_string(bytes->size()) + " bytes for a size of " + std::to_string(count) + " and " +
+    throw py::value_error("bo.lent: data of " + od::counted(bytes->size(), "byte") + " for a size of " + std::to_string(count) + " and " +
                           std::to_string(xrt::bo::kLentAlignment) + " behind them");
   const auto* const first = static_cast<const uint8_t*>(bytes->data());
   const auto release = [kept = bytes.release()](const uint8_t*) {

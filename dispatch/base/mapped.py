@@ -13,17 +13,24 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
-from onedispatch.dispatch.base.native import core
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.files import MOST_READ, read_open, reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
 
 Array = np.ndarray[Any, Any]
+
+
+class Pages(Protocol):
+    """What the C++ extension does for mapped files: see there."""
+
+    def guard_pages(self, data: mmap.mmap, /) -> int: ...
+    def unguard_pages(self, number: int, /) -> None: ...
+    def missed_pages(self, number: int, /) -> bool: ...
 
 
 class _Mapped(mmap.mmap):
@@ -34,17 +41,17 @@ class _Mapped(mmap.mmap):
     stamp: tuple[int, int]
     handle: int
 
-    def check(self, error: Exception | None) -> None:
+    def check(self, pages: Pages, error: Exception | None) -> None:
         """Raises ``ModelError``, which ``error`` may come from, where the file is not what was mapped."""
-        if core.missed_pages(self.number) or _stamp(self.handle) != self.stamp:
+        if pages.missed_pages(self.number) or _stamp(self.handle) != self.stamp:
             given = "a file that was cut short or written to while it was read"
             accepted = "a file that stays as it is meanwhile"
             raise ModelError(self.path, given, accepted, "once it is whole, try again") from error
 
 
 _MAPPED: WeakValueDictionary[int, _Mapped] = WeakValueDictionary()  # by identity
-# Those of the block of ``unchanged_files`` that runs.
-_checked: ContextVar[list[_Mapped] | None] = ContextVar("checked", default=None)
+# Of the block of ``unchanged_files`` that runs.
+_checked: ContextVar[tuple[Pages, list[_Mapped]] | None] = ContextVar("checked", default=None)
 
 
 def view_file(path: str | os.PathLike[str], accepted: str) -> memoryview:
@@ -59,15 +66,15 @@ def view_file(path: str | os.PathLike[str], accepted: str) -> memoryview:
 
 def _mapped(handle: int, path: str) -> memoryview | None:
     """None for an empty file, one of another kind, and where nobody would look whether it changes."""
-    files = _checked.get()
+    block = _checked.get()
     try:
-        if files is None or not 0 < os.fstat(handle).st_size <= MOST_READ:
+        if block is None or not 0 < os.fstat(handle).st_size <= MOST_READ:
             return None
         file = _Mapped(handle, 0, access=mmap.ACCESS_READ)
-        file.number = core.guard_pages(file)
+        file.number = block[0].guard_pages(file)
         if file.number < 0:
             return None
-        finalize(file, core.unguard_pages, file.number)
+        finalize(file, block[0].unguard_pages, file.number)
         file.path, file.handle = path, os.dup(handle)
         finalize(file, os.close, file.handle)
         file.stamp = _stamp(file.handle)
@@ -75,7 +82,7 @@ def _mapped(handle: int, path: str) -> memoryview | None:
         reraise_from_handler(error)
         return None
     _MAPPED[id(file)] = file
-    files.append(file)
+    block[1].append(file)
     return memoryview(file)
 
 
@@ -86,27 +93,24 @@ def _stamp(handle: int) -> tuple[int, int]:
 
 
 @contextmanager
-def unchanged_files() -> Iterator[None]:
+def unchanged_files(pages: Pages) -> Iterator[None]:
     """Raises ``ModelError`` at the end of the block where a file that it mapped has changed since.
 
     What the block raised itself may come of that: then it is the cause.
     """
     files: list[_Mapped] = []
-    token = _checked.set(files)
+    token = _checked.set((pages, files))
     try:
         yield
     except Exception as error:
-        _check(files, error)
+        for file in files:
+            file.check(pages, error)
         raise
     else:
-        _check(files, None)
+        for file in files:
+            file.check(pages, None)
     finally:
         _checked.reset(token)
-
-
-def _check(files: list[_Mapped], error: Exception | None) -> None:
-    for file in files:
-        file.check(error)
 
 
 def forget_pages() -> None:

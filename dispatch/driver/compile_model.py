@@ -13,6 +13,7 @@ from onedispatch.dispatch.artifact.model import CACHE_SIZE, MOST_EXECUTABLES, Co
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.arguments import refuse_unknown
 from onedispatch.dispatch.base.mapped import unchanged_files
+from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
@@ -92,7 +93,7 @@ def compile_model(
     reading = {name: rest.pop(name, None) for name in ("frontend", "outputs", "fusions")}
     chosen = CompileOptions.checked(device, **rest)
     how = ImportOptions.checked(**reading, strict=chosen.strict)
-    with unchanged_files():
+    with unchanged_files(core):
         graph = _imported(model, plugins, how)
         begun = CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size)
         made = compiled_for(begun, given)
@@ -113,7 +114,7 @@ def imported(
     how: ImportOptions | None = None,
 ) -> Graph:
     """The model's graph, folded, once the plug-ins that may know its operators are there."""
-    with unchanged_files():
+    with unchanged_files(core):
         return _imported(model, plugins, how or ImportOptions()).owned()
 
 

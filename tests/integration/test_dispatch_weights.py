@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch.dispatch.base.mapped import owned, unchanged_files
+from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.weights import parse_model
 from onedispatch.transactions.base.errors import ModelError
@@ -96,7 +97,7 @@ def test_values_of_another_size_are_refused() -> None:
 def test_nothing_that_is_kept_lies_in_the_file(rows: int | str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(_model(rows), path)
-    with unchanged_files():
+    with unchanged_files(core):
         constant = import_model(path).constants["c"]
         assert owned(constant) is not constant
     constant = import_model(path).constants["c"]
@@ -130,12 +131,11 @@ except od.ModelError as error:
 """
 
 
-@pytest.mark.parametrize("left", [0, 5000, 20000])
-@pytest.mark.parametrize("after", ["import", "specialise", "partition"])
+@pytest.mark.parametrize(("after", "left"), [("import", 0), ("specialise", 5000), ("partition", 20000)])
 def test_a_file_that_is_cut_short_meanwhile_is_refused(after: str, left: int, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(_model(), path)
-    assert 17000 < path.stat().st_size < 20000
+    assert 8192 < path.stat().st_size < 20000
     done = subprocess.run(
         [sys.executable, "-c", CHANGED, path, after, str(left)], capture_output=True, text=True, check=False
     )
