@@ -24,6 +24,14 @@ def charged_cycles(
     Raises ``ValueError`` for a block that the super kernel refuses, ``ValueError`` for an unknown device.
     """
 
+def guard_pages(data: Buffer) -> int:
+    """Lets who reads pages of a mapped file that are not there any more read zeros; the process would end.
+    Returns a number for the two functions below; -1 where there is no room."""
+
+def unguard_pages(number: int) -> None: ...
+def missed_pages(number: int) -> bool:
+    """Whether a page was not there."""
+
 class ert_cmd_state(enum.IntEnum):
     ERT_CMD_STATE_NEW = 1
     ERT_CMD_STATE_QUEUED = 2
@@ -241,6 +249,12 @@ class bo:
 
     def __init__(self, owner: device | bo, size: int, flags: int | None = None, group: int = 0) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    @staticmethod
+    def lent(owner: device, data: Buffer, size: int, flags: int = 536870912) -> bo:
+        """A buffer over the first ``size`` bytes of ``data``, whole words, which stay as they are: before the
+        buffer is written to, it gets a copy of its own. ``data`` begins at a multiple of 64 bytes and has 64
+        more than ``size``, which vector loads may touch."""
+
     def map(self) -> memoryview:
         """A writable view of the bytes; keeps the memory alive. Call ``sync`` after writing."""
     def write(self, data: Buffer, seek: int = 0) -> None:

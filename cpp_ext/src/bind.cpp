@@ -16,9 +16,11 @@
 
 #include "bind_constructed.h"
 #include "bind_gil.h"
+#include "bind_pages.h"
 #include "bind_plugins.h"
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
+#include "onedispatch/text.h"
 #include "onedispatch/xrt.h"
 #include "bind_kernels.h"
 #include "bind_members.h"
@@ -278,6 +280,21 @@ xrt::bo make_bo(const py::object& owner, const py::object& second, const py::obj
   return xrt::bo(owner.cast<xrt::device>(), to_number(second), static_cast<uint32_t>(flags), group);
 }
 
+// Behind the words in `data` lie bytes that vector loads may touch.
+xrt::bo lent_bo(const xrt::device& owner, const py::object& data, const py::object& size, uint32_t flags) {
+  auto bytes = std::make_unique<Bytes>(data, false);
+  const uint64_t count = to_number(size);
+  if (bytes->size() < xrt::bo::kLentAlignment || count > bytes->size() - xrt::bo::kLentAlignment)
+    throw py::value_error("bo.lent: data of " + od::counted(bytes->size(), "byte") + " for a size of " + std::to_string(count) + " and " +
+                          std::to_string(xrt::bo::kLentAlignment) + " behind them");
+  const auto* const first = static_cast<const uint8_t*>(bytes->data());
+  const auto release = [kept = bytes.release()](const uint8_t*) {
+    const py::gil_scoped_acquire gil;
+    delete kept;
+  };
+  return xrt::bo(owner, std::shared_ptr<const uint8_t>(first, release), count, flags);
+}
+
 void bind_device(py::module_& m) {
   py::class_<xrt::uuid>(m, "uuid")
       .def("to_string", &xrt::uuid::to_string)
@@ -432,6 +449,7 @@ void bind_bo(py::module_& m) {
                                static_cast<py::ssize_t>(b.size()));
       });
   refuse_unconstructed_buffers(bo);
+  bo.def_static("lent", &lent_bo, py::arg("owner"), py::arg("data"), py::arg("size"), py::arg("flags") = uint32_t{xrt::bo::host_only});
   bo.def("map",
            [](const py::object& self) {
              (void)self.cast<const xrt::bo&>();  // throws for what was never constructed
@@ -562,6 +580,7 @@ PYBIND11_MODULE(_core, m) {
   bind_device(m);
   bind_bo(m);
   bind_attach(m);
+  bind_pages(m);
   bind_plugins(m);
   bind_run(m);
   bind_prints(m);

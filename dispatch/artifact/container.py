@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import sys
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,9 +27,10 @@ import msgpack
 import numpy as np
 
 from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
+from onedispatch.dispatch.base.lendable import lendable
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
-from onedispatch.transactions.base.files import is_regular, read_file, reading, write_file
+from onedispatch.transactions.base.files import is_regular, reading, write_file
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
@@ -126,8 +126,14 @@ class Reader:
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Reader:
         """Raises ``CompiledModelError`` when the file is missing, foreign, cut off or damaged."""
-        data = read_file(path, CompiledModelError, "a file written by CompiledModel.save", sys.maxsize)
-        return cls(np.frombuffer(data, np.uint8), str(path))
+        with reading(path, CompiledModelError, "a file written by CompiledModel.save") as file:
+            data = lendable(os.fstat(file.fileno()).st_size)
+            known = file.readinto(data.data)
+            more = np.frombuffer(file.read(), np.uint8)  # of a pipe: all of it
+        if more.size or known < data.size:
+            data = np.concatenate([data[:known], more])
+        data.flags.writeable = False
+        return cls(data, str(path))
 
     def blob(self, index: int) -> Array:
         """The bytes of a blob, uint8, not copied."""

@@ -11,6 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.base.lendable import lendable
+from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler import memory
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, PlacedOperator
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Reload, Slot
@@ -19,10 +21,10 @@ from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
-from onedispatch.transactions.base.mapped import forget_pages
 from onedispatch.transactions.fusion.fuse import FusePart
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
+_END = 64  # bytes
 
 
 @dataclass
@@ -249,11 +251,11 @@ class _Constants:
 
     def __init__(self) -> None:
         self._buffer = np.zeros(0, np.uint8)
-        self._known: dict[tuple[int, int], list[int]] = {}  # size and sum -> offsets
+        self._known: dict[tuple[int, bytes], list[int]] = {}  # size and ends -> offsets
         self.size = 0
 
     def reserve(self, size: int) -> None:
-        self._buffer = np.zeros(size, np.uint8)  # pages that stay unused cost nothing
+        self._buffer = lendable(size)  # pages that stay unused cost nothing
 
     def add(self, blob: Array) -> int:
         """Byte offset of ``blob`` (uint8, flat) in the buffer."""
@@ -269,7 +271,7 @@ class _Constants:
     def _taken(self, at: int, size: int) -> int:
         """Where the bytes at ``at`` stay: there, or where the same ones are already."""
         blob = self._buffer[at : at + size]
-        alike = self._known.setdefault((size, _sum(blob)), [])
+        alike = self._known.setdefault((size, _ends(blob)), [])
         for known in alike:
             if np.array_equal(_words(self._buffer[known : known + size]), _words(blob)):
                 blob[:] = 0
@@ -279,7 +281,9 @@ class _Constants:
         return at
 
     def image(self) -> Array:
-        return self._buffer[: self.size]
+        image = self._buffer[: self.size]
+        image.flags.writeable = False
+        return image
 
 
 def _words(blob: Array) -> Array:
@@ -287,9 +291,9 @@ def _words(blob: Array) -> Array:
     return blob.view(np.uint64) if blob.size % 8 == 0 else blob
 
 
-def _sum(blob: Array) -> int:
-    """A number that equal bytes share, and few others."""
-    return int(_words(blob).sum(dtype=np.uint64))
+def _ends(blob: Array) -> bytes:
+    """What equal bytes share, and few others."""
+    return blob[:_END].tobytes() + blob[-_END:].tobytes()
 
 
 def device_image(spec: TensorSpec) -> Array:

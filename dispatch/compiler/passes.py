@@ -14,10 +14,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from onedispatch.dispatch.base.collector import resting_collector
+from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
-from onedispatch.transactions.base.mapped import forget_pages
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,14 @@ def observed(observer: PassObserver) -> Iterator[None]:
 def run_passes(passes: Sequence[Pass], value: Any, context: Context | ImportContext | None = None) -> Any:
     """Returns what the last of ``passes`` makes. Without ``context`` all of them run."""
     observers = _OBSERVERS.get()
-    for one in passes:
-        if context is not None and not one.when(context.options):
-            continue
-        before, start = value, time.perf_counter()
-        value = one.run(value, context)
-        forget_pages()  # of weights that the pass looked at: none needs all of them
-        seconds = time.perf_counter() - start
-        for observer in observers:
-            observer.after(one, before, value, seconds)
+    with resting_collector():
+        for one in passes:
+            if context is not None and not one.when(context.options):
+                continue
+            before, start = value, time.perf_counter()
+            value = one.run(value, context)
+            forget_pages()  # of weights that the pass looked at: none needs all of them
+            seconds = time.perf_counter() - start
+            for observer in observers:
+                observer.after(one, before, value, seconds)
     return value

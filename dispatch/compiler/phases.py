@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar, Protocol, TypeVar
 
+from onedispatch.dispatch.base.mapped import all_owned
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import Images, emit_region
@@ -40,7 +41,6 @@ from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
-from onedispatch.transactions.base.mapped import all_owned
 from onedispatch.transactions.base.signature import bounded_repr
 
 

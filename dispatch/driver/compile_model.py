@@ -12,6 +12,8 @@ from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.model import CACHE_SIZE, MOST_EXECUTABLES, CompiledModel
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.arguments import refuse_unknown
+from onedispatch.dispatch.base.mapped import unchanged_files
+from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
@@ -76,7 +78,7 @@ def compile_model(
 
     Raises:
         RuleError: a mapping rule or a fusion does what it may not.
-        ModelError: it is no valid model.
+        ModelError: it is no valid model, or its file changed meanwhile.
         UnsupportedModelError, UnknownOperatorError: all nodes that do not map; all of unknown domains.
         KernelError: a node that its custom kernel refuses, or of whose outputs it says other than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
@@ -91,12 +93,12 @@ def compile_model(
     reading = {name: rest.pop(name, None) for name in ("frontend", "outputs", "fusions")}
     chosen = CompileOptions.checked(device, **rest)
     how = ImportOptions.checked(**reading, strict=chosen.strict)
-    graph = _imported(model, plugins, how)
-    made = compiled_for(
-        CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size), given
-    )
-    kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
-    return replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
+    with unchanged_files(core):
+        graph = _imported(model, plugins, how)
+        begun = CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size)
+        made = compiled_for(begun, given)
+        kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
+        return replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
 
 
 def _refuse_compiled(model: object) -> None:
@@ -112,7 +114,8 @@ def imported(
     how: ImportOptions | None = None,
 ) -> Graph:
     """The model's graph, folded, once the plug-ins that may know its operators are there."""
-    return _imported(model, plugins, how or ImportOptions()).owned()
+    with unchanged_files(core):
+        return _imported(model, plugins, how or ImportOptions()).owned()
 
 
 def _imported(

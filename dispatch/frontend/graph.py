@@ -16,10 +16,10 @@ import numpy as np
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.host_work import HostWork
+from onedispatch.dispatch.base.mapped import all_owned
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.errors import InputError, ModelError
-from onedispatch.transactions.base.mapped import all_owned
 from onedispatch.transactions.base.text import did_you_mean
 
 Array = np.ndarray[Any, Any]

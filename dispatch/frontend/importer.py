@@ -18,6 +18,7 @@ import onnx
 from google.protobuf.message import Message
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
+from onedispatch.dispatch.base.mapped import view_file
 from onedispatch.dispatch.frontend.external_data import embed, external_array
 from onedispatch.dispatch.frontend.graph import (
     Array,
@@ -37,7 +38,7 @@ from onedispatch.dispatch.frontend.validity import check_valid
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.dispatch.frontend.weights import Values, parse_model
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.files import real_path, view_file
+from onedispatch.transactions.base.files import real_path
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
 
@@ -75,7 +76,7 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, Values]:
         return proto, None, values
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        proto, values = _parse(view_file(path, ModelError, "an ONNX file that can be read"), str(path))
+        proto, values = _parse(view_file(path, "an ONNX file that can be read"), str(path))
         return proto, Path(real_path(path)).parent, values
     raise ModelError(
         "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from onedispatch.dispatch.base.host_work import HostWork, T, timed
+from onedispatch.dispatch.base.lendable import with_line_behind
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
@@ -40,6 +41,7 @@ from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format.spec import KERNEL_ARGUMENT_OFFSET, KERNEL_OPCODE
 
 _CONTEXTS = 4  # that a session keeps: one for each image that its executables begin with
+_CONST = BUFFERS.index("const")
 _SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
 _TO_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 _FROM_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
@@ -212,8 +214,12 @@ class LoadedStep:
     def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
         self._session = session
         self._step = step
-        self._arguments, by_name = _arguments(session, step)
-        _fill(by_name["const"], step.const)
+        lent = with_line_behind(step.const) if step.const.size else None
+        self._arguments, by_name = _arguments(session, step, lent)
+        if lent is None:
+            _fill(by_name["const"], step.const)
+        else:  # so that constants are in memory once
+            by_name["const"].sync(_TO_DEVICE)
         self._input, self._output = by_name["in"], by_name["out"]
         self._reads = [_Port(slot, self._input) for slot in step.inputs]
         self._makes = [_Port(slot, self._output) for slot in step.outputs]
@@ -296,7 +302,7 @@ class TimedStep:
     def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
         self._session = session
         self._step = step
-        self._arguments, _ = _arguments(session, step)
+        self._arguments, _ = _arguments(session, step, None)
 
     def reset(self) -> None:
         """Lets the next report be of an array that nothing ran on before."""
@@ -321,13 +327,20 @@ class TimedStep:
         return _full_report(run, self._step, self._session, (), work)
 
 
-def _arguments(session: DeviceSession, step: DeviceStep) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a step's kernel, and its buffers by name. Those that decide what it does are filled."""
+def _arguments(
+    session: DeviceSession, step: DeviceStep, constants: Array | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a step's kernel, and its buffers by name. Those that decide what it does are filled.
+
+    ``constants`` are ``with_line_behind``: then their buffer is over them.
+    """
     kernel, device = session.kernel(step.image), session.device
     instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
     _fill(instructions, np.frombuffer(step.transaction, np.uint8))
     buffers = [
-        _buffer(device, size, core.bo.host_only, kernel.group_id(KERNEL_ARGUMENT_OFFSET + index))
+        core.bo.lent(device, constants.data, size)
+        if index == _CONST and constants is not None
+        else _buffer(device, size, core.bo.host_only, kernel.group_id(KERNEL_ARGUMENT_OFFSET + index))
         for index, size in enumerate(step.sizes)
     ]
     by_name = dict(zip(BUFFERS, buffers, strict=True))

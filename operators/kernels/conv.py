@@ -423,17 +423,19 @@ class Conv(Operator):
         tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
         packed = s.packed(operand)
         chunks = out.reshape(s.slot_count(packed), -1)
+        lies = [step * weights.itemsize for step in contiguous_strides((k_tile, taps, tile))]
+        tensors = np.ndarray(
+            (len(chunks), k_tile, taps, tile), weights.dtype, chunks, strides=(chunks.shape[1], *lies)
+        )
         whole = ci // k_tile  # reduction steps that are full; the last one may hold fewer channels
         for i in range(s.grid[2]):
             at = min(i * tile, co - tile)
             members = [np.arange(g)[:, None], i] if len(packed.dims) == 3 else [i]
             slots = np.atleast_2d(s.slot(packed, members, np.arange(steps)))
-            part = np.ascontiguousarray(weights[:, at : at + tile].transpose(0, 2, 3, 1))  # [g, ci, taps, co]
-            full = as_bytes(part[:, : whole * k_tile]).reshape(g, whole, -1)
-            chunks[slots[:, :whole], : full.shape[2]] = full
+            part = weights[:, at : at + tile].transpose(0, 2, 3, 1)  # [g, ci, taps, co]
+            tensors[slots[:, :whole]] = part[:, : whole * k_tile].reshape(g, whole, *tensors.shape[1:])
             if whole < steps:
-                rest = as_bytes(part[:, whole * k_tile :]).reshape(g, -1)
-                chunks[slots[:, whole], : rest.shape[1]] = rest
+                tensors[slots[:, whole], : ci - whole * k_tile] = part[:, whole * k_tile :]
             chunks[slots, -4 * tile :] = as_bytes(bias[:, None, at : at + tile])
 
     def _pack_depthwise(self, operand: str, s: Schedule, out: Array) -> None:

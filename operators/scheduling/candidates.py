@@ -57,7 +57,7 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
     rounded = {min(-(-w // multiple) * multiple, extent) for w in wanted}
     choices = sorted(w for w in rounded if w <= limit)
     if len(choices) > many:
-        picks = np.unique(np.linspace(0, len(choices) - 1, many).astype(int))
+        picks = sorted({int(at) for at in np.linspace(0, len(choices) - 1, many)})
         choices = [choices[i] for i in picks]
     return choices or [min(multiple, extent)]
 
@@ -92,9 +92,13 @@ def slot_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntAr
 
 def extra_scratch_words(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Words of scratch beside the slots of the leanest form, where sums lie in the slot of their results."""
-    scratch = scratch_words(nest, device, tiles, k_tile)
-    waiting = np.greater(sums_words(nest, device, tiles, k_tile), 0)
-    return scratch - waiting * nest.out_words(tiles, k_tile)
+    scratch, sums = (words(nest, device, tiles, k_tile) for words in (scratch_words, sums_words))
+    return beside_slots(scratch, sums, nest.out_words(tiles, k_tile))
+
+
+def beside_slots(scratch: IntArray, sums: IntArray, out: IntArray) -> IntArray:
+    """The same, of the words of scratch, of sums and of an out chunk."""
+    return scratch - np.greater(sums, 0) * out
 
 
 def covered(nest: Nest, tiles: Sequence[IntArray]) -> IntArray:

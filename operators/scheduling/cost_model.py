@@ -9,6 +9,7 @@ are evaluated in full that may be the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
-from onedispatch.operators.scheduling.candidates import extra_scratch_words, fitting
+from onedispatch.operators.scheduling.candidates import beside_slots, fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
@@ -53,7 +54,9 @@ class CostModel:
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
         self.nest, self.device, self.limits = nest, device, resources(device)
-        fits = fitting(nest, device, tiles, k_tile, extra_scratch_words(nest, device, tiles, k_tile))
+        scratch, sums = (words(nest, device, tiles, k_tile) for words in (scratch_words, sums_words))
+        out = nest.out_words(tiles, k_tile)
+        fits = fitting(nest, device, tiles, k_tile, beside_slots(scratch, sums, out))
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:
@@ -67,10 +70,10 @@ class CostModel:
         self.fetched = {
             x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile, burst)) for x in nest.inputs
         }
-        self.out = spread(nest.out_words(tiles, k_tile))
+        self.out = spread(out)
         self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
-        self.scratch = spread(scratch_words(nest, device, tiles, k_tile))
-        self.waits = spread(sums_words(nest, device, tiles, k_tile)) > 0
+        self.scratch = spread(scratch)
+        self.waits = spread(sums) > 0
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
@@ -147,9 +150,22 @@ class CostModel:
 
     # -- bounds ----------------------------------------------------------------------------
 
+    def work_bound(self, mapping: Mapping) -> float:
+        """What no candidate of ``mapping`` can cost less than, were its cores always at work. No arrays."""
+        cores = self._rows(mapping) * mapping.columns
+        return self._least_work * (1 + IDLE_WEIGHT * self._idle(mapping)) / cores * (1 - 2 * ROUNDING)
+
     def lower_bound(self, mapping: Mapping) -> float:
-        """What no candidate of ``mapping`` can cost less than."""
+        """The same, closer to it."""
         return float(self._bound(mapping).min())
+
+    @cached_property
+    def _least_work(self) -> float:
+        """Cycles of all calls of the candidate that has the fewest."""
+        work = self.cycles
+        for d in self._walked:
+            work = work * self._count(d, 1)
+        return float(work.min())
 
     def _bound(self, mapping: Mapping) -> Array:
         """A bound of every candidate's cost from below.

@@ -42,7 +42,7 @@ class Resources:
 
     device: Device
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows of cores."""
         return self.device.core_rows

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from itertools import product
 from math import inf, isfinite
 
@@ -104,12 +105,15 @@ class Shortlist:
         self.model = model
         self.found: list[tuple[float, int, Mapping, int]] = []  # (cost, number, mapping, candidate)
         self.tried = len(mappings)
-        bounds = sorted((model.lower_bound(mapping), i) for i, mapping in enumerate(mappings))
-        for bound, i in bounds:
-            limit = self._limit(ORDERED_MAPPINGS)
-            if bound > limit:
-                break
-            self._evaluate(i, mappings[i], limit)
+        # By the bound that is cheap first: of most mappings no other is needed.
+        queue = [(model.work_bound(mapping), False, i) for i, mapping in enumerate(mappings)]
+        heapify(queue)
+        while queue and queue[0][0] <= (limit := self._limit(ORDERED_MAPPINGS)):
+            _, close, i = heappop(queue)
+            if close:
+                self._evaluate(i, mappings[i], limit)
+            else:
+                heappush(queue, (model.lower_bound(mappings[i]), True, i))
 
     def _limit(self, places: int) -> float:
         """The cost that a mapping must not exceed to be among the best ``places``."""

@@ -18,6 +18,8 @@ BINDINGS = (
     "bind_kernels.h",
     "bind_members.cpp",
     "bind_members.h",
+    "bind_pages.cpp",
+    "bind_pages.h",
     "bind_plugins.cpp",
     "bind_plugins.h",
     "bind_prints.cpp",

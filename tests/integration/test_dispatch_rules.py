@@ -23,11 +23,11 @@ from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.schemas import schema_of
 from onedispatch.dispatch.rules import pattern as p
 from onedispatch.dispatch.rules.table import NARROWED, PACKED, RULES
-from onedispatch.dispatch.rules.validation import validated
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.kernels.normalise import Normalise
 from onedispatch.transactions import find_device
 from tests.integration.rule_models import SHAPE, Builder, builder, numbers, variants
+from tests.rule_validation import validated
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -388,8 +388,13 @@ def test_two_rules_of_one_name_are_refused() -> None:
         validated([SOUND, SOUND])
 
 
+@pytest.mark.parametrize("rules", [PACKED, RULES, NARROWED], ids=["packed", "patterns", "narrowed"])
+def test_rules_have_no_mistakes(rules: tuple[p.Rule, ...]) -> None:
+    assert validated(rules) == rules
+
+
 def test_targets_of_other_domains_have_schemas() -> None:
-    """Which are not looked at when rules are loaded."""
+    """Which ``validated`` does not look at."""
     for rule in (*PACKED, *RULES, *NARROWED):
         if rule.target.domain:
             schema = schema_of(rule.target.op_type, rule.target.domain, 1)

@@ -22,12 +22,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.handlers import reraise_from_handler
-from onedispatch.transactions.base.mapped import mapped
 from onedispatch.transactions.base.text import counted
 
 MOST_READ = (1 << 31) - 1  # bytes: protobuf takes no larger model
@@ -90,22 +90,13 @@ def read_file(
         error: (a class of ``errors``) the file cannot be read, is no regular file, or is larger.
     """
     with reading(path, error, accepted) as file:
-        return _whole(file, path, error, most)
+        return read_open(file, path, error, most)
 
 
-def view_file(
-    path: FilePath,
-    error: type[OneDispatchError] = InputError,
-    accepted: str = "a file that can be read",
-    most: int = MOST_READ,
-) -> memoryview:
-    """The same, mapped where that is possible: see ``mapped``."""
-    with reading(path, error, accepted) as file:
-        view = mapped(file.fileno())
-        return view if view is not None and len(view) <= most else memoryview(_whole(file, path, error, most))
-
-
-def _whole(file: BinaryIO, path: FilePath, error: type[OneDispatchError], most: int) -> bytes:
+def read_open(
+    file: BinaryIO, path: FilePath, error: type[OneDispatchError] = InputError, most: int = MOST_READ
+) -> bytes:
+    """The same of a file that is open. Raises ``error`` where it is larger."""
     size, pieces = os.fstat(file.fileno()).st_size, list[bytes]()
     while size <= most and (piece := file.read(max(size + 1, _PIECE))):
         pieces.append(piece)
@@ -119,7 +110,7 @@ def _whole(file: BinaryIO, path: FilePath, error: type[OneDispatchError], most: 
 @contextlib.contextmanager
 def reading(
     path: FilePath, error: type[OneDispatchError] = InputError, accepted: str = "a file that can be read"
-) -> Iterator[BinaryIO]:
+) -> Iterator[BufferedReader]:
     """Opens a regular file or an already open pipe for reading. Raises like ``read_file``."""
     name = _path_name(path, error, "a file to read")
     try:

@@ -18,6 +18,14 @@ constexpr size_t kBehind = 64;  // bytes behind a buffer that vector loads may t
 // Shim addresses have 48 bits and gain the DDR aperture.
 constexpr uint64_t kAddressEnd = 0x7FFF00000000ull;
 
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+void check_size(size_t bytes) {
+  if (bytes == 0 || bytes > (size_t{1} << 40))
+    throw DeviceError(
+        {"bo", counted(bytes, "byte"), "1 to 2^40 bytes", "Ask for what the argument needs."});
+}
+
 }  // namespace
 
 device::device(uint32_t index, std::string_view name) : state_(std::make_shared<State>()) {
@@ -134,21 +142,48 @@ uuid device::register_xclbin(const xclbin& binary) {
 
 std::vector<std::string> enumerate_devices() { return device_names(); }
 
-bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
-    : memory_(std::make_shared<Memory>()), bytes_(bytes) {
-  if (bytes == 0 || bytes > (size_t{1} << 40))
-    throw DeviceError(
-        {"bo", counted(bytes, "byte"), "1 to 2^40 bytes", "Ask for what the argument needs."});
-  const size_t pages = (bytes + kPage - 1) / kPage * kPage;
+// Makes `data` point to zeroed pages.
+void bo::Memory::allocate() {
   try {
-    memory_->block = sim::Zeros<uint8_t>(pages + kPage);
+    block = sim::Zeros<uint8_t>(whole_pages(bytes) + kPage);
   } catch (const std::bad_alloc&) {
     throw DeviceError(
         {"bo", counted(bytes, "byte"), "as much as the host has", "Free buffers first."});
   }
-  uint8_t* const block = memory_->block.data();
-  memory_->data = block + (kPage - reinterpret_cast<uintptr_t>(block) % kPage) % kPage;
+  data = block.data() + (kPage - reinterpret_cast<uintptr_t>(block.data()) % kPage) % kPage;
+}
+
+uint8_t* bo::Memory::own() {
+  if (!lent()) return data;
+  allocate();
+  std::memcpy(data, lender.get(), bytes);
+  return data;
+}
+
+bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
+    : memory_(std::make_shared<Memory>()), bytes_(bytes) {
+  check_size(bytes);
   memory_->bytes = bytes;
+  memory_->allocate();
+  place(owner, flags);
+}
+
+bo::bo(const device& owner, std::shared_ptr<const uint8_t> lent, size_t bytes, uint32_t flags)
+    : memory_(std::make_shared<Memory>()), bytes_(bytes) {
+  check_size(bytes);
+  if (reinterpret_cast<uintptr_t>(lent.get()) % kLentAlignment != 0 || bytes % 4 != 0)
+    throw DeviceError({"bo.lent", counted(bytes, "byte") + " at an address modulo " + std::to_string(kLentAlignment) + " of " +
+                                      std::to_string(reinterpret_cast<uintptr_t>(lent.get()) % kLentAlignment),
+                       "whole words, at 0", "Align the memory."});
+  memory_->bytes = bytes;
+  memory_->data = const_cast<uint8_t*>(lent.get());  // own() comes before every write
+  memory_->lender = std::move(lent);
+  place(owner, flags);
+}
+
+// Gives the memory simulated addresses.
+void bo::place(const device& owner, uint32_t flags) {
+  const size_t bytes = memory_->bytes, pages = whole_pages(bytes);
   memory_->flags = flags;
   memory_->valid = sim::ValidMap((pages + 3) / 4);
   memory_->owner = owner.state();
@@ -176,7 +211,10 @@ void bo::check_range(const char* what, size_t bytes, size_t offset) const {
                      "a range within its " + counted(bytes_, "byte"), "Check size and offset."});
 }
 
-uint8_t* bo::map() const { return memory_->data + offset_; }
+uint8_t* bo::map() const {
+  const Hold hold = hold_monitor();
+  return memory_->own() + offset_;
+}
 uint64_t bo::address() const { return memory_->address + offset_; }
 uint32_t bo::get_flags() const { return memory_->flags; }
 
@@ -189,7 +227,8 @@ void bo::write(const void* data, size_t bytes, size_t seek) {
 
 void bo::read(void* data, size_t bytes, size_t skip) const {
   check_range("read", bytes, skip);
-  if (bytes > 0) std::memcpy(data, map() + skip, bytes);
+  const Hold hold = hold_monitor();
+  if (bytes > 0) std::memcpy(data, memory_->data + offset_ + skip, bytes);
 }
 
 void bo::sync(sync_direction direction, size_t bytes, size_t offset) {
@@ -215,7 +254,7 @@ bool bo::attach(uint8_t* memory, size_t bytes, bool written) {
   if (memory != nullptr) {
     const auto address = reinterpret_cast<uintptr_t>(memory), last = address + bytes - 1;
     const bool whole = bytes == memory_->bytes && bytes % 4 == 0 && address % 4 == 0;
-    if (!whole || (last + kBehind) / kPage != last / kPage) return false;
+    if (!whole || memory_->lender != nullptr || (last + kBehind) / kPage != last / kPage) return false;
   }
   const Hold hold = hold_monitor();
   memory_->attached = memory;

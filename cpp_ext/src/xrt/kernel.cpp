@@ -52,14 +52,19 @@ std::shared_ptr<sim::DdrRegion> region_of(const bo& buffer) {
   region->address = buffer.address();
   region->bytes = (buffer.size() + 3) / 4 * 4;  // words are the unit of DMAs; pages are padded
   region->origin = buffer.memory()->address;
-  region->data = buffer.memory()->data;
   region->valid = &buffer.memory()->valid;
   region->keep_alive = buffer.memory();
   const Hold hold = hold_monitor();
+  region->data = buffer.memory()->data;
   if (uint8_t* const attached = buffer.memory()->attached) {
     region->beside = std::exchange(region->data, attached);
     region->is_written = buffer.memory()->attached_written;
   }
+  if (!buffer.memory()->lent()) return region;
+  region->copied = [memory = buffer.memory()] {
+    const Hold hold = hold_monitor();
+    return memory->own();
+  };
   return region;
 }
 

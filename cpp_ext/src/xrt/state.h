@@ -27,9 +27,15 @@ struct device::State {
 };
 
 struct bo::Memory {
+  // The bytes to write to: a copy, where they were lent. Under the monitor.
+  uint8_t* own();
+  void allocate();
+  bool lent() const { return lender != nullptr && data == lender.get(); }
+
   std::shared_ptr<device::State> owner;
   sim::Zeros<uint8_t> block;
-  uint8_t* data = nullptr;      // page aligned, inside block
+  uint8_t* data = nullptr;  // page aligned, inside block; or what was lent
+  std::shared_ptr<const uint8_t> lender;  // of who lent it, also when there is a copy: letting go may take the GIL
   uint8_t* attached = nullptr;  // what runs use instead; this and the next under the monitor
   bool attached_written = false;
   size_t bytes = 0;

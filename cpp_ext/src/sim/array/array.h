@@ -384,6 +384,7 @@ class Array {
   std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape& shape);
   void bind_ddr(Channel& channel);
+  void own_ddr(const DdrRegion& region);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   KnownBd::Side lock_side(const Channel& channel, uint32_t id, KnownBd::Side* known);
   static bool can_acquire(const Lock& lock, int32_t value);

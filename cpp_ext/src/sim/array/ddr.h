@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct DdrRegion {
   bool is_written = false;
   ValidMap* valid = nullptr;
   std::shared_ptr<void> keep_alive;
+  // Where the host lent the memory, which nothing may write to: returns a copy of it to write to.
+  std::function<uint8_t*()> copied;
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t burst_bytes = 0;  // of both, in whole bursts
   // Replay: there is no data; BDs touched bytes [first, end).
@@ -31,6 +34,18 @@ struct DdrRegion {
 };
 
 using DdrRegions = std::vector<std::shared_ptr<DdrRegion>>;
+
+// Before the first write to `region`: it and all others of its memory lie in a copy from then on, where that was lent.
+inline void own(const DdrRegions& regions, const DdrRegion& region) {
+  if (region.copied == nullptr) return;
+  const uint8_t* const lent = region.data;
+  uint8_t* const copy = region.copied();
+  for (const auto& other : regions) {
+    if (other->data != lent) continue;
+    other->data = copy;
+    other->copied = nullptr;
+  }
+}
 
 // Requests are served in order at a fixed rate; a request ends when its last byte was served. Time
 // is counted in fractions of a cycle, in whole numbers: how long a run takes does not depend on when

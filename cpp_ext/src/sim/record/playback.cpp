@@ -51,6 +51,7 @@ Playback::Playback(const Recording& recording, const DdrRegions& regions, unsign
       threads_(threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : threads),
       kept_(recording.kept_words == 0 ? nullptr : new uint8_t[size_t{4} * recording.kept_words + kBehind]),
       progress_(new Progress[recording.levels.size()]) {
+  for (const WordRange& range : recording.written) own(regions, *regions[range.argument]);
   for (const auto& region : regions) arguments_.push_back(region->data + (region->address - region->origin));
 }
 

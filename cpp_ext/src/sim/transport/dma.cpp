@@ -258,6 +258,14 @@ void Array::bind_memory(Channel& c, Shape& shape) {
   c.cursor = Cursor(shape, own.memory.whole->bytes.data(), &own.memory.whole->valid, pad);
 }
 
+// What channels read of the region they read where it lies from then on.
+void Array::own_ddr(const DdrRegion& region) {
+  if (region.copied == nullptr || options_.clock) return;
+  own(regions_, region);
+  for (Channel& c : channels_)
+    if (c.region != nullptr) c.cursor.follow(c.region->data);
+}
+
 // The cursor has the pattern, and span_bytes how far it reaches: finds where in which buffer it begins.
 void Array::bind_ddr(Channel& c) {
   const Tile& own = tiles_[c.tile];
@@ -277,6 +285,7 @@ void Array::bind_ddr(Channel& c) {
       }
       region->first = std::min(region->first, address - region->address);
       region->end = std::max(region->end, address - region->address + bytes);
+      if (!c.mm2s) own_ddr(*region);
       c.region = region.get();
       c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;

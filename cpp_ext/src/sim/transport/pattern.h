@@ -110,6 +110,8 @@ class Cursor : private CursorState {
     memory_ = memory;
     valid_ = valid;
   }
+  // The same words, which lie elsewhere by now.
+  void follow(uint8_t* memory) { memory_ = memory; }
 
  private:
   // Byte is uint8_t to gather into, const uint8_t to scatter from.

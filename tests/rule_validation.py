@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks rules when they are loaded, so that a mistake in one is an error that names the rule.
+"""Checks rewrite rules, so that a mistake in one is an error that names the rule.
 
 Without these checks a misspelt operator, part or value would make a form that never matches, in silence.
 """

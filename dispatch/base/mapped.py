@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are mapped, not read: their bytes take memory only while they are looked at.
+
+Nothing that outlives a call of this package may lie in one: ``owned`` takes it out. Who cuts a mapped file
+short would end every process that reads it, by SIGBUS; here pages that are gone read as zeros, and
+``unchanged_files`` refuses what was made of them, as of a file that was written to meanwhile.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+
+from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.files import MOST_READ, read_open, reading
+from onedispatch.transactions.base.handlers import reraise_from_handler
+
+Array = np.ndarray[Any, Any]
+
+
+class Pages(Protocol):
+    """What the C++ extension does for mapped files: see there."""
+
+    def guard_pages(self, data: mmap.mmap, /) -> int: ...
+    def unguard_pages(self, number: int, /) -> None: ...
+    def missed_pages(self, number: int, /) -> bool: ...
+
+
+class _Mapped(mmap.mmap):
+    """A file's bytes, read-only."""
+
+    path: str
+    number: int  # of its pages
+    stamp: tuple[int, int]
+    handle: int
+
+    def check(self, pages: Pages, error: Exception | None) -> None:
+        """Raises ``ModelError``, which ``error`` may come from, where the file is not what was mapped."""
+        if pages.missed_pages(self.number) or _stamp(self.handle) != self.stamp:
+            given = "a file that was cut short or written to while it was read"
+            accepted = "a file that stays as it is meanwhile"
+            raise ModelError(self.path, given, accepted, "once it is whole, try again") from error
+
+
+_MAPPED: WeakValueDictionary[int, _Mapped] = WeakValueDictionary()  # by identity
+# Of the block of ``unchanged_files`` that runs.
+_checked: ContextVar[tuple[Pages, list[_Mapped]] | None] = ContextVar("checked", default=None)
+
+
+def view_file(path: str | os.PathLike[str], accepted: str) -> memoryview:
+    """The bytes of a model's file: mapped within ``unchanged_files`` where that is possible, else read.
+
+    Raises ``ModelError`` where it cannot be read.
+    """
+    with reading(path, ModelError, accepted) as file:
+        view = _mapped(file.fileno(), os.fspath(path))
+        return memoryview(read_open(file, path, ModelError)) if view is None else view
+
+
+def _mapped(handle: int, path: str) -> memoryview | None:
+    """None for an empty file, one of another kind, and where nobody would look whether it changes."""
+    block = _checked.get()
+    try:
+        if block is None or not 0 < os.fstat(handle).st_size <= MOST_READ:
+            return None
+        file = _Mapped(handle, 0, access=mmap.ACCESS_READ)
+        file.number = block[0].guard_pages(file)
+        if file.number < 0:
+            return None
+        finalize(file, block[0].unguard_pages, file.number)
+        file.path, file.handle = path, os.dup(handle)
+        finalize(file, os.close, file.handle)
+        file.stamp = _stamp(file.handle)
+    except (OSError, ValueError) as error:
+        reraise_from_handler(error)
+        return None
+    _MAPPED[id(file)] = file
+    block[1].append(file)
+    return memoryview(file)
+
+
+def _stamp(handle: int) -> tuple[int, int]:
+    """What another size or content changes."""
+    status = os.fstat(handle)
+    return status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def unchanged_files(pages: Pages) -> Iterator[None]:
+    """Raises ``ModelError`` at the end of the block where a file that it mapped has changed since.
+
+    What the block raised itself may come of that: then it is the cause.
+    """
+    files: list[_Mapped] = []
+    token = _checked.set((pages, files))
+    try:
+        yield
+    except Exception as error:
+        for file in files:
+            file.check(pages, error)
+        raise
+    else:
+        for file in files:
+            file.check(pages, None)
+    finally:
+        _checked.reset(token)
+
+
+def forget_pages() -> None:
+    """Gives back the memory of what was looked at so far; who looks again reads again."""
+    for reference in _MAPPED.valuerefs():  # a list: other threads may map files meanwhile
+        file = reference()
+        if file is not None:
+            file.madvise(mmap.MADV_DONTNEED)
+
+
+def owned(array: Array) -> Array:
+    """The array, or a copy of one that lies in a mapped file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, memoryview) or not isinstance(base.obj, _Mapped):
+        return array
+    copy: Array = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def all_owned(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """``owned`` of each."""
+    return {name: owned(array) for name, array in arrays.items()}
