@@ -269,6 +269,31 @@ TEST(Levels, ProductsOfPairs) {
   });
 }
 
+TEST(Levels, RowsOfHalves) {
+  on_every_level([] {
+    if (simd().gemm_halves == nullptr) return;
+    Random random(11);
+    for (int turn = 0; turn < 60; ++turn) {
+      const int m = random.in(1, 3), n = random.in(1, 150), k = random.in(1, 31), pairs = (k + 1) / 2, b_k = n + random.in(0, 3);
+      std::vector<uint32_t> a = random_pairs(random, static_cast<size_t>(m * pairs));
+      std::vector<uint16_t> b;
+      for (const uint32_t word : random_pairs(random, static_cast<size_t>(k * b_k))) b.push_back(static_cast<uint16_t>(word));
+      std::vector<float> c = random.values(static_cast<size_t>(m * n)), want = c;
+      const bool accumulate = random.chance(50);
+      simd().gemm_halves({as_floats(a), pairs, b.data(), b_k, c.data(), n, m, n, k, accumulate});
+      for (int i = 0; i < m * n; ++i) {
+        float& sum = want[static_cast<size_t>(i)];
+        if (!accumulate) sum = 0;
+        for (int j = 0; j < pairs; ++j) {
+          const auto at = [&](int row) { return row < k ? b[static_cast<size_t>(row * b_k + i % n)] : uint16_t{0}; };
+          sum = add_pair(sum, a[static_cast<size_t>(i / n * pairs + j)], uint32_t{at(2 * j)} << 16 | at(2 * j + 1));
+        }
+      }
+      ASSERT_EQ(c, want) << m << " " << n << " " << k;
+    }
+  });
+}
+
 TEST(Levels, ConvolutionsOfPairs) {
   on_every_level([] {
     if (simd().conv_pairs == nullptr) return;

@@ -137,6 +137,17 @@ CASES = {
         (("w", (80, 77, 3, 3)), ("b", (80,))),
         precision="bf16",
     ),
+    "pairs of one row": Case(
+        "float[1, 301] x", "float[1, 90] y", "y = MatMul(x, w)", 16, (("w", (301, 90)),), precision="bf16"
+    ),
+    "pairs of one pixel": Case(
+        "float[1, 300, 1, 1] x",
+        "float[1, 90, 1, 1] y",
+        "y = Conv<kernel_shape = [1, 1]>(x, w)",
+        16,
+        (("w", (90, 300, 1, 1)),),
+        precision="bf16",
+    ),
     "pairs of members": Case(
         "float[70, 301] x", "float[70, 90] y", "y = MatMul(x, w)", 16, (("w", (301, 90)),), precision="bf16"
     ),

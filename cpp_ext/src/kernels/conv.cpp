@@ -57,13 +57,16 @@ class Conv final : public Kernel {
     int lanes, count;  // outputs that lie together; channels, or pairs of them
     bool pairs;
   };
-  void find_pairs(const Call& call, GemmF32& g, Sources& from) const;
+  void find_pairs(const Call& call, Sources& from) const;
+  void find_pairs_of_weights(const Call& call, GemmF32& g, Sources& from) const;
+  bool is_one_pixel(const Call& call) const;
   void find_words(const Call& call, GemmF32& g, Sources& from) const;
   void find_channels(const Call& call, Sources& from) const;
   void find_weights(const Call& call, Sources& from) const;
   void gather_outputs(const Call& call, GemmF32& g, Sources& from) const;
   bool fills_lanes(const Call& call, const GemmF32& g, const Sources& from) const;
   void accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const;
+  void accumulate(const Call& call, GemmF32& g) const;
   struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const;
   void accumulate_gathered(GemmF32& g, const Sources& from, int64_t first) const;
@@ -318,15 +321,24 @@ void Conv::find_words(const Call& call, GemmF32& g, Sources& from) const {
   g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
 }
 
-// Neighbouring channels in a word; weights as [pair of channels][tap][output].
-void Conv::find_pairs(const Call& call, GemmF32& g, Sources& from) const {
-  const int64_t plane = window_.channels_reach(1), count = call.k_count, pairs = (count + 1) / 2, taps = window_.taps();
+// Neighbouring channels in a word.
+void Conv::find_pairs(const Call& call, Sources& from) const {
+  const int64_t plane = window_.channels_reach(1), count = call.k_count, pairs = (count + 1) / 2;
   const auto* x = reinterpret_cast<const uint16_t*>(window_.x.in(call)) + channel(call);
   auto* planes = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(pairs * plane + kOverrun) * 4));
   for (int64_t c = 0; c < count; c += 2) {
     const uint16_t* first = x + c * window_.x_c.stride;
     simd().pair_rows(first, c + 1 < count ? first + window_.x_c.stride : nullptr, kNegativeZero, planes + c / 2 * plane, static_cast<size_t>(plane));
   }
+  from.x = reinterpret_cast<const float*>(planes);
+  from.x_channel = plane;
+  from.count = static_cast<int>(pairs);
+  from.pairs = true;
+}
+
+// Weights as [pair of channels][tap][output].
+void Conv::find_pairs_of_weights(const Call& call, GemmF32& g, Sources& from) const {
+  const int64_t count = call.k_count, pairs = from.count, taps = window_.taps();
   const Axis &outputs = w_.axes[0], &along_taps = w_.axes[2];
   const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call);
   auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(pairs * taps * g.m + kOverrun) * 4));
@@ -349,13 +361,43 @@ void Conv::find_pairs(const Call& call, GemmF32& g, Sources& from) const {
       }
     }
   }
-  from.x = reinterpret_cast<const float*>(planes);
-  from.x_channel = plane;
   g.a = from.w = reinterpret_cast<const float*>(made);
   g.a_m = 1;
   g.a_k = from.lanes = g.m;
-  from.count = static_cast<int>(pairs);
-  from.pairs = true;
+}
+
+// Its outputs are a row: one pixel does not pay for making pairs of weights beforehand.
+bool Conv::is_one_pixel(const Call& call) const {
+  int64_t first = 0;
+  return window_.pixels() == 1 && out_stride_ == 1 && window_.channels_reach(1) == 1 && w_.axes[0].stride == 1 && window_.single_tap(call, first);
+}
+
+void Conv::accumulate(const Call& call, GemmF32& g) const {
+  Sources from{};
+  from.count = static_cast<int>(call.k_count);
+  if (halves_ && simd().conv_pairs != nullptr) {
+    find_pairs(call, from);
+    if (is_one_pixel(call)) {
+      const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call);
+      return multiply_halves({from.x, 0, w, w_.axes[1].stride, g.c, 0, 1, g.m, static_cast<int>(call.k_count), g.accumulate}, w_channels_, w_outputs_);
+    }
+    find_pairs_of_weights(call, g, from);
+  } else {
+    find_words(call, g, from);
+  }
+  if (fills_lanes(call, g, from)) {
+    if (gathers_ && !from.pairs) gather_outputs(call, g, from);
+    accumulate_in_lanes(call, g, from);
+  } else if (int64_t first = 0; !window_.single_tap(call, first)) {
+    accumulate_planes(call, g, from);
+  } else if (window_.contiguous()) {
+    g.b = from.x + first;
+    g.b_k = from.x_channel;
+    g.k = from.count;
+    multiply(g, from, 0);
+  } else {
+    accumulate_gathered(g, from, first);
+  }
 }
 
 void Conv::run(const Call& call) const {
@@ -370,26 +412,7 @@ void Conv::run(const Call& call) const {
   if (call.k_count == 0) {
     simd().gemm_f32(g);
   } else {
-    Sources from{};
-    from.count = static_cast<int>(call.k_count);
-    if (halves_ && simd().conv_pairs != nullptr) {
-      find_pairs(call, g, from);
-    } else {
-      find_words(call, g, from);
-    }
-    if (fills_lanes(call, g, from)) {
-      if (gathers_ && !from.pairs) gather_outputs(call, g, from);
-      accumulate_in_lanes(call, g, from);
-    } else if (int64_t first = 0; !window_.single_tap(call, first)) {
-      accumulate_planes(call, g, from);
-    } else if (window_.contiguous()) {
-      g.b = from.x + first;
-      g.b_k = from.x_channel;
-      g.k = from.count;
-      multiply(g, from, 0);
-    } else {
-      accumulate_gathered(g, from, first);
-    }
+    accumulate(call, g);
   }
   if (call.k_last) finish(call, result);
 }

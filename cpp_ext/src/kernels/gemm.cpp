@@ -21,6 +21,8 @@ namespace {
 namespace operand = params::gemm::operand;
 namespace scalar = params::gemm::scalar;
 
+constexpr int kFewRows = 2;
+
 void multiply(const GemmF32& g) { simd().gemm_f32(g); }
 void multiply(const GemmI32& g) { simd().gemm_i32(g); }
 
@@ -295,6 +297,10 @@ void Gemm::add_pairs(const Call& call, const ChunkOffsets& at, float* sums, bool
   g.c_m = c_m_;
   g.accumulate = accumulate;
   pair_a(call, at.a, g);
+  if (m_ <= kFewRows && b_n_.stride == 1) {  // few rows do not pay for making pairs of B beforehand
+    const auto* b = reinterpret_cast<const uint16_t*>(b_.in(call)) + at.b;
+    return multiply_halves({g.a, g.a_m, b, b_k_.stride, g.c, g.c_m, g.m, g.n, static_cast<int>(call.k_count), accumulate}, b_k_panels_, b_n_panels_);
+  }
   pair_b(call, at.b, g);
   simd().gemm_pairs(g);
 }

@@ -31,6 +31,18 @@ struct Product {
 using GemmF32 = Product<float>;
 using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same
 
+// The same with pairs of bf16 in the words of A, of k members, and rows of bf16 as they lie in B.
+struct GemmHalves {
+  const float* a;
+  ptrdiff_t a_m;
+  const uint16_t* b;
+  ptrdiff_t b_k;
+  float* c;
+  ptrdiff_t c_m;
+  int m, n, k;
+  bool accumulate;
+};
+
 // y[output][row][column] (+)= sum over channels and taps of w[channel][tap][output] * x[channel][offsets[tap] + row * x_row
 // + column], in this order; outputs lie side by side in w, rows in y. Further panels of so many channels lie w_panel behind
 // each other in w, and as all channels do in x.
@@ -179,6 +191,7 @@ struct SimdLevel {
   // two members of the reduction, the first in its upper half. They are added one after the other, each sum rounded as
   // ever; denormals count as zeros.
   void (*gemm_pairs)(const GemmF32&);
+  void (*gemm_halves)(const GemmHalves&);  // for few rows: to the same bits
   void (*conv_pairs)(const ConvF32&);
   // words[i] of elements first[i] and second[i], which is `none` for nullptr; and of n neighbours of one row.
   void (*pair_rows)(const uint16_t* first, const uint16_t* second, uint16_t none, uint32_t* words, size_t n);
