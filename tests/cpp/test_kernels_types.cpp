@@ -251,14 +251,14 @@ const float* as_floats(const std::vector<uint32_t>& words) { return reinterpret_
 
 TEST(Levels, ProductsOfPairs) {
   on_every_level([] {
-    if (simd().gemm_pairs == nullptr) return;
+    if (simd().pairs == nullptr) return;
     Random random(8);
     for (int turn = 0; turn < 60; ++turn) {
       const int m = random.in(1, 20), n = random.in(1, 150), k = random.in(1, 30), b_k = n + random.in(0, 3);
       const std::vector<uint32_t> a = random_pairs(random, static_cast<size_t>(m * k)), b = random_pairs(random, static_cast<size_t>(k * b_k));
       std::vector<float> c = random.values(static_cast<size_t>(m * n)), want = c;
       GemmF32 g{as_floats(a), k, 1, as_floats(b), b_k, c.data(), n, m, n, k, random.chance(50), 0, 0, 0};
-      simd().gemm_pairs(g);
+      simd().pairs->gemm(g);
       for (int i = 0; i < m * n; ++i) {
         float& sum = want[static_cast<size_t>(i)];
         if (!g.accumulate) sum = 0;
@@ -269,9 +269,9 @@ TEST(Levels, ProductsOfPairs) {
   });
 }
 
-TEST(Levels, RowsOfHalves) {
+TEST(Levels, ProductsOfPairsAndRows) {
   on_every_level([] {
-    if (simd().gemm_halves == nullptr) return;
+    if (simd().pairs == nullptr) return;
     Random random(11);
     for (int turn = 0; turn < 60; ++turn) {
       const int m = random.in(1, 3), n = random.in(1, 150), k = random.in(1, 31), pairs = (k + 1) / 2, b_k = n + random.in(0, 3);
@@ -280,7 +280,7 @@ TEST(Levels, RowsOfHalves) {
       for (const uint32_t word : random_pairs(random, static_cast<size_t>(k * b_k))) b.push_back(static_cast<uint16_t>(word));
       std::vector<float> c = random.values(static_cast<size_t>(m * n)), want = c;
       const bool accumulate = random.chance(50);
-      simd().gemm_halves({as_floats(a), pairs, b.data(), b_k, c.data(), n, m, n, k, accumulate});
+      simd().pairs->gemm_rows({as_floats(a), pairs, b.data(), b_k, c.data(), n, m, n, k, accumulate});
       for (int i = 0; i < m * n; ++i) {
         float& sum = want[static_cast<size_t>(i)];
         if (!accumulate) sum = 0;
@@ -296,7 +296,7 @@ TEST(Levels, RowsOfHalves) {
 
 TEST(Levels, ConvolutionsOfPairs) {
   on_every_level([] {
-    if (simd().conv_pairs == nullptr) return;
+    if (simd().pairs == nullptr) return;
     Random random(9);
     for (int turn = 0; turn < 40; ++turn) {
       const int taps = random.in(1, 9), channels = random.in(1, 6), outputs = random.in(1, 70), rows = random.in(1, 5), columns = random.in(1, 40);
@@ -305,7 +305,7 @@ TEST(Levels, ConvolutionsOfPairs) {
       for (int tap = 0; tap < taps; ++tap) offsets.push_back(random.in(0, 2) * x_row + random.in(0, 2));
       const std::vector<uint32_t> x = random_pairs(random, static_cast<size_t>(x_channel * channels)), w = random_pairs(random, static_cast<size_t>(channels * taps * outputs));
       std::vector<float> y(static_cast<size_t>(outputs * pixels)), want = y;
-      simd().conv_pairs({as_floats(x), x_channel, x_row, offsets.data(), taps, channels, 0, as_floats(w), outputs, 0, y.data(), pixels, outputs, rows, columns, false});
+      simd().pairs->conv({as_floats(x), x_channel, x_row, offsets.data(), taps, channels, 0, as_floats(w), outputs, 0, y.data(), pixels, outputs, rows, columns, false});
       for (int i = 0; i < outputs * pixels; ++i) {
         for (int k = 0; k < channels * taps; ++k) {
           const size_t at = static_cast<size_t>(k / taps * x_channel + offsets[static_cast<size_t>(k % taps)] + i % pixels / columns * x_row + i % columns);
@@ -320,7 +320,7 @@ TEST(Levels, ConvolutionsOfPairs) {
 
 TEST(Levels, PairsOfRowsAndOfNeighbours) {
   on_every_level([] {
-    if (simd().pair_rows == nullptr) return;
+    if (simd().pairs == nullptr) return;
     Random random(10);
     for (size_t n = 1; n < 70; ++n) {
       std::vector<uint16_t> x(n), other(n);
@@ -329,9 +329,9 @@ TEST(Levels, PairsOfRowsAndOfNeighbours) {
         other[i] = static_cast<uint16_t>(random.word());
       }
       std::vector<uint32_t> two(n), alone(n), side((n + 1) / 2);
-      simd().pair_rows(x.data(), other.data(), 7, two.data(), n);
-      simd().pair_rows(x.data(), nullptr, 7, alone.data(), n);
-      simd().pair_neighbours(x.data(), 7, side.data(), n);
+      simd().pairs->pair_rows(x.data(), other.data(), 7, two.data(), n);
+      simd().pairs->pair_rows(x.data(), nullptr, 7, alone.data(), n);
+      simd().pairs->pair_neighbours(x.data(), 7, side.data(), n);
       for (size_t i = 0; i < n; ++i) {
         ASSERT_EQ(two[i], uint32_t{x[i]} << 16 | other[i]);
         ASSERT_EQ(alone[i], uint32_t{x[i]} << 16 | 7u);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bf16_pairs.h"
 #include "conv_integer.h"
 #include "kernel.h"
 #include "simd/simd.h"
@@ -58,6 +59,7 @@ class Conv final : public Kernel {
     bool pairs;
   };
   void find_pairs(const Call& call, Sources& from) const;
+  Bf16Matrix bf16_weights(const Call& call, int tap) const;
   void find_pairs_of_weights(const Call& call, GemmF32& g, Sources& from) const;
   bool is_one_pixel(const Call& call) const;
   void find_words(const Call& call, GemmF32& g, Sources& from) const;
@@ -81,7 +83,7 @@ class Conv final : public Kernel {
   Operand w_, bias_;
   Panels w_outputs_, w_channels_, bias_outputs_;
   bool gathers_ = false;  // weights of all panels of outputs: alone they leave lanes idle
-  bool halves_;           // x and w are bf16
+  bool bf16_;             // x and w
   Activation activation_;
 };
 
@@ -94,7 +96,7 @@ Conv::Conv(const Setup& setup)
       w_outputs_(setup, w_, 0),
       w_channels_(setup, w_, 1),
       bias_outputs_(setup, bias_, 0),
-      halves_(window_.x.dtype == params::dtype::bf16 && w_.dtype == params::dtype::bf16),
+      bf16_(window_.x.dtype == params::dtype::bf16 && w_.dtype == params::dtype::bf16),
       activation_(setup, scalar::act) {
   if (is_word(out_)) {
     place_channels(setup.operands[operand::out]);
@@ -143,7 +145,7 @@ void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
     for (int m = 0; m < all.m; m += width) {
       g.a = all.a + run.panel * from.w_channels + run.first * all.a_k + (m / width) * from.w_outputs;
       g.c = all.c + m * all.c_m;
-      (from.pairs ? simd().gemm_pairs : simd().gemm_f32)(g);
+      (from.pairs ? simd().pairs->gemm : simd().gemm_f32)(g);
     }
     g.accumulate = true;
   }
@@ -243,7 +245,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
     for (int m = 0; m < g.m; m += c.outputs) {
       c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
       c.y = g.c + m * g.c_m;
-      (from.pairs ? simd().conv_pairs : simd().conv_f32)(c);
+      (from.pairs ? simd().pairs->conv : simd().conv_f32)(c);
     }
   }
 }
@@ -323,50 +325,35 @@ void Conv::find_words(const Call& call, GemmF32& g, Sources& from) const {
 
 // Neighbouring channels in a word.
 void Conv::find_pairs(const Call& call, Sources& from) const {
-  const int64_t plane = window_.channels_reach(1), count = call.k_count, pairs = (count + 1) / 2;
+  const auto plane = static_cast<int>(window_.channels_reach(1));
   const auto* x = reinterpret_cast<const uint16_t*>(window_.x.in(call)) + channel(call);
-  auto* planes = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(pairs * plane + kOverrun) * 4));
-  for (int64_t c = 0; c < count; c += 2) {
-    const uint16_t* first = x + c * window_.x_c.stride;
-    simd().pair_rows(first, c + 1 < count ? first + window_.x_c.stride : nullptr, kNegativeZero, planes + c / 2 * plane, static_cast<size_t>(plane));
-  }
-  from.x = reinterpret_cast<const float*>(planes);
+  const int pairs = (from.count + 1) / 2;
+  auto* made = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(pairs * ptrdiff_t{plane} + kOverrun) * 4));
+  pair_members({x, window_.x_c.stride, 1, {}, {}, from.count, plane}, kNegativeZero, made, plane);
+  from.x = reinterpret_cast<const float*>(made);
   from.x_channel = plane;
-  from.count = static_cast<int>(pairs);
+  from.count = pairs;
   from.pairs = true;
 }
 
-// Weights as [pair of channels][tap][output].
+// Of a tap.
+Bf16Matrix Conv::bf16_weights(const Call& call, int tap) const {
+  const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call) + tap * w_.axes[2].stride;
+  return {w, w_.axes[1].stride, w_.axes[0].stride, w_channels_, w_outputs_, static_cast<int>(call.k_count), window_.tile_c};
+}
+
+// As [pair of channels][tap][output].
 void Conv::find_pairs_of_weights(const Call& call, GemmF32& g, Sources& from) const {
-  const int64_t count = call.k_count, pairs = from.count, taps = window_.taps();
-  const Axis &outputs = w_.axes[0], &along_taps = w_.axes[2];
-  const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call);
-  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(pairs * taps * g.m + kOverrun) * 4));
-  const int64_t width = w_outputs_ ? w_outputs_.length : g.m;
-  const auto row = [&](int64_t c, int64_t tap, int64_t panel) {
-    const int64_t further = w_channels_ ? c / w_channels_.length * w_channels_.stride + c % w_channels_.length * w_.axes[1].stride : c * w_.axes[1].stride;
-    return w + further + tap * along_taps.stride + panel * w_outputs_.stride;
-  };
-  for (int64_t c = 0; c < count; c += 2) {
-    for (int64_t tap = 0; tap < taps; ++tap) {
-      uint32_t* to = made + (c / 2 * taps + tap) * g.m;
-      for (int64_t m = 0; m < g.m; m += width) {
-        const uint16_t *first = row(c, tap, m / width), *second = c + 1 < count ? row(c + 1, tap, m / width) : nullptr;
-        if (outputs.stride == 1) {
-          simd().pair_rows(first, second, 0, to + m, static_cast<size_t>(width));
-          continue;
-        }
-        for (int64_t i = 0; i < width; ++i)
-          to[m + i] = static_cast<uint32_t>(first[i * outputs.stride]) << 16 | (second == nullptr ? 0u : second[i * outputs.stride]);
-      }
-    }
-  }
+  const int taps = window_.taps();
+  const ptrdiff_t row = ptrdiff_t{taps} * g.m;
+  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(from.count * row + kOverrun) * 4));
+  for (int tap = 0; tap < taps; ++tap) pair_members(bf16_weights(call, tap), 0, made + ptrdiff_t{tap} * g.m, row);
   g.a = from.w = reinterpret_cast<const float*>(made);
   g.a_m = 1;
   g.a_k = from.lanes = g.m;
 }
 
-// Its outputs are a row: one pixel does not pay for making pairs of weights beforehand.
+// Its outputs are a row, which does not pay for pairs of weights.
 bool Conv::is_one_pixel(const Call& call) const {
   int64_t first = 0;
   return window_.pixels() == 1 && out_stride_ == 1 && window_.channels_reach(1) == 1 && w_.axes[0].stride == 1 && window_.single_tap(call, first);
@@ -375,12 +362,9 @@ bool Conv::is_one_pixel(const Call& call) const {
 void Conv::accumulate(const Call& call, GemmF32& g) const {
   Sources from{};
   from.count = static_cast<int>(call.k_count);
-  if (halves_ && simd().conv_pairs != nullptr) {
+  if (bf16_ && simd().pairs != nullptr) {
     find_pairs(call, from);
-    if (is_one_pixel(call)) {
-      const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call);
-      return multiply_halves({from.x, 0, w, w_.axes[1].stride, g.c, 0, 1, g.m, static_cast<int>(call.k_count), g.accumulate}, w_channels_, w_outputs_);
-    }
+    if (is_one_pixel(call)) return multiply_rows({from.x, 0, nullptr, 0, g.c, 0, 1, 0, 0, g.accumulate}, bf16_weights(call, 0));
     find_pairs_of_weights(call, g, from);
   } else {
     find_words(call, g, from);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "bf16_pairs.h"
 #include "byte_parts.h"
 #include "kernel.h"
 #include "simd/simd.h"
@@ -63,8 +64,7 @@ class Gemm final : public Kernel {
   template <class Word>
   void widen_panels(const Call& call, int64_t first, Product<Word>& g) const;
   void add_pairs(const Call& call, const ChunkOffsets& at, float* sums, bool accumulate) const;
-  void pair_a(const Call& call, int64_t first, GemmF32& g) const;
-  void pair_b(const Call& call, int64_t first, GemmF32& g) const;
+  void pair_a(const uint16_t* a, int k, GemmF32& g) const;
   template <class Word>
   void multiply_panels(Product<Word>& g, int64_t next) const;
   void add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const;
@@ -83,7 +83,7 @@ class Gemm final : public Kernel {
   void check_finish(const Setup& setup) const;
 
   uint32_t out_;  // element type
-  bool floats_, halves_, bytes_, wide_;  // halves: a and b are bf16
+  bool floats_, bf16_, bytes_, wide_;
   uint32_t dim_m_, dim_n_;
   int m_, n_;
   int64_t c_m_;  // from a row of results to the next
@@ -98,7 +98,7 @@ class Gemm final : public Kernel {
 Gemm::Gemm(const Setup& setup)
     : out_(setup.operands[operand::out].dtype),
       floats_(is_float(setup.operands[operand::a].dtype)),
-      halves_(setup.operands[operand::a].dtype == params::dtype::bf16 && setup.operands[operand::b].dtype == params::dtype::bf16),
+      bf16_(setup.operands[operand::a].dtype == params::dtype::bf16 && setup.operands[operand::b].dtype == params::dtype::bf16),
       bytes_(element_bytes(setup.operands[operand::a].dtype) == 1 && element_bytes(setup.operands[operand::b].dtype) == 1),
       wide_(!floats_ && element_bytes(setup.operands[operand::a].dtype) == 2 && element_bytes(out_) < 4),
       dim_m_(setup.roles[0]),
@@ -208,7 +208,7 @@ void Gemm::add(const Call& call, const ChunkOffsets& at, Word* sums, bool accumu
   if constexpr (std::is_same_v<Word, int32_t>) {
     if (bytes_ && call.k_count != 0) return add_bytes(call, at, sums, accumulate);
   } else {
-    if (halves_ && call.k_count != 0 && simd().gemm_pairs != nullptr) return add_pairs(call, at, sums, accumulate);
+    if (bf16_ && call.k_count != 0 && simd().pairs != nullptr) return add_pairs(call, at, sums, accumulate);
   }
   add_words(call, at, sums, accumulate);
 }
@@ -287,68 +287,37 @@ void Gemm::widen_panels(const Call& call, int64_t first, Product<Word>& g) const
   multiply_panels(g, panels * elements);
 }
 
-// bf16, two members of k in a word.
 void Gemm::add_pairs(const Call& call, const ChunkOffsets& at, float* sums, bool accumulate) const {
+  const auto* a = reinterpret_cast<const uint16_t*>(a_.in(call)) + at.a;
+  const auto* b = reinterpret_cast<const uint16_t*>(b_.in(call)) + at.b;
+  const Bf16Matrix rows{b, b_k_.stride, b_n_.stride, b_k_panels_, b_n_panels_, static_cast<int>(call.k_count), at.n};
   GemmF32 g{};
   g.m = m_;
   g.n = at.n;
-  g.k = static_cast<int>((call.k_count + 1) / 2);
+  g.k = (rows.k + 1) / 2;
   g.c = sums;
   g.c_m = c_m_;
   g.accumulate = accumulate;
-  pair_a(call, at.a, g);
-  if (m_ <= kFewRows && b_n_.stride == 1) {  // few rows do not pay for making pairs of B beforehand
-    const auto* b = reinterpret_cast<const uint16_t*>(b_.in(call)) + at.b;
-    return multiply_halves({g.a, g.a_m, b, b_k_.stride, g.c, g.c_m, g.m, g.n, static_cast<int>(call.k_count), accumulate}, b_k_panels_, b_n_panels_);
-  }
-  pair_b(call, at.b, g);
-  simd().gemm_pairs(g);
+  pair_a(a, rows.k, g);
+  if (m_ <= kFewRows && g.a_k == 1 && b_n_.stride == 1) return multiply_rows({g.a, g.a_m, nullptr, 0, g.c, g.c_m, g.m, 0, 0, accumulate}, rows);
+  g.b_k = (g.n + kOverrun - 1) / kOverrun * kOverrun;
+  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(g.b_k) * static_cast<size_t>(g.k) * 4));
+  pair_members(rows, 0, made, g.b_k);
+  g.b = reinterpret_cast<const float*>(made);
+  simd().pairs->gemm(g);
 }
 
-void Gemm::pair_a(const Call& call, int64_t first, GemmF32& g) const {
-  const auto* a = reinterpret_cast<const uint16_t*>(a_.in(call)) + first;
+void Gemm::pair_a(const uint16_t* a, int k, GemmF32& g) const {
   auto* made = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(m_) * static_cast<size_t>(g.k) * 4));
   g.a = reinterpret_cast<const float*>(made);
+  if (a_k_.stride != 1) {
+    g.a_m = 1;
+    g.a_k = m_;
+    return pair_members({a, a_k_.stride, a_m_.stride, {}, {}, k, m_}, kNegativeZero, made, m_);
+  }
   g.a_m = g.k;
   g.a_k = 1;
-  for (int m = 0; m < m_; ++m, a += a_m_.stride, made += g.k) {
-    if (a_k_.stride == 1) {
-      simd().pair_neighbours(a, kNegativeZero, made, call.k_count);
-      continue;
-    }
-    for (int64_t k = 0; k < call.k_count; k += 2) {
-      const uint16_t other = k + 1 < call.k_count ? a[(k + 1) * a_k_.stride] : kNegativeZero;
-      made[k / 2] = static_cast<uint32_t>(a[k * a_k_.stride]) << 16 | other;
-    }
-  }
-}
-
-// Rows of all columns, whose panels may lie apart.
-void Gemm::pair_b(const Call& call, int64_t first, GemmF32& g) const {
-  const auto* b = reinterpret_cast<const uint16_t*>(b_.in(call)) + first;
-  const int64_t count = call.k_count, row = (g.n + kOverrun - 1) / kOverrun * kOverrun;
-  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(row) * static_cast<size_t>(g.k) * 4));
-  g.b = reinterpret_cast<const float*>(made);
-  g.b_k = row;
-  if (b_k_.stride == 1 && b_n_.stride != 1) {  // columns come together first; panels have neighbours along n
-    auto* columns = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(g.n) * static_cast<size_t>(g.k) * 4));
-    for (int64_t n = 0; n < g.n; ++n) simd().pair_neighbours(b + n * b_n_.stride, 0, columns + n * g.k, call.k_count);
-    simd().transpose(reinterpret_cast<const float*>(columns), g.k, g.n, g.k, reinterpret_cast<float*>(made), row);
-    return;
-  }
-  const int64_t width = b_n_panels_ ? b_n_panels_.length : g.n;
-  const auto member = [&](int64_t k) { return b + (b_k_panels_ ? k / b_k_panels_.length * b_k_panels_.stride + k % b_k_panels_.length * b_k_.stride : k * b_k_.stride); };
-  for (int64_t k = 0; k < count; k += 2, made += row) {
-    const uint16_t *one = member(k), *other = k + 1 < count ? member(k + 1) : nullptr;
-    for (int64_t n = 0; n < g.n; n += width) {
-      const int64_t panel = n / width * b_n_panels_.stride, here = std::min(width, g.n - n);
-      if (b_n_.stride == 1) {
-        simd().pair_rows(one + panel, other == nullptr ? nullptr : other + panel, 0, made + n, static_cast<size_t>(here));
-        continue;
-      }
-      for (int64_t i = 0; i < here; ++i) made[n + i] = static_cast<uint32_t>(one[i * b_n_.stride]) << 16 | (other == nullptr ? 0u : other[i * b_n_.stride]);
-    }
-  }
+  for (int m = 0; m < m_; ++m) simd().pairs->pair_neighbours(a + m * a_m_.stride, kNegativeZero, made + ptrdiff_t{m} * g.k, static_cast<size_t>(k));
 }
 
 // Of each panel of columns, the `next` one so far behind, whose members along k may lie in panels, too.

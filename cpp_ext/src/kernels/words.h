@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements of any type as the 32-bit words that kernels compute in: float, int32_t, uint32_t.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 
 #include "kernel.h"
@@ -39,9 +38,6 @@ const Word* words_in(const Operand& x, const Call& call, int64_t first, int64_t 
   return words;
 }
 
-// What stands beside a bf16 that is left alone in a pair: its product with 0 changes no sum, -0 neither.
-constexpr uint16_t kNegativeZero = 0x8000;
-
 // Rows of panels, each of `elements`.
 struct PanelGrid {
   int64_t rows, row_stride, columns, stride, elements;
@@ -58,22 +54,6 @@ const Word* widened_panels(const Operand& x, const Call& call, int64_t first, co
     simd().widen(x.dtype, x.in(call) + at * element_bytes(x.dtype), made + i * grid.elements, static_cast<size_t>(grid.elements));
   }
   return made;
-}
-
-// The product with rows of bf16 that lie in panels along k and along n.
-inline void multiply_halves(const GemmHalves& all, const Panels& along_k, const Panels& along_n) {
-  const int width = along_n ? static_cast<int>(along_n.length) : all.n, depth = along_k.run(0, all.k).members;
-  GemmHalves part = all;
-  for (int k = 0; k < all.k; k += depth, part.accumulate = true) {
-    part.a = all.a + k / 2;
-    part.k = std::min(depth, all.k - k);
-    for (int n = 0; n < all.n; n += width) {
-      part.b = all.b + k / depth * along_k.stride + n / width * along_n.stride;
-      part.c = all.c + n;
-      part.n = std::min(width, all.n - n);
-      simd().gemm_halves(part);
-    }
-  }
 }
 
 // Where the words of a result of `count` elements are computed: in its chunk, or where that is narrower,

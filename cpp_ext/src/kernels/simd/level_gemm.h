@@ -6,7 +6,7 @@ namespace onedispatch::kernels::OD_LEVEL {
 OD_INLINE F multiply_add(F a, F b, F sum) { return fma(a, b, sum); }
 OD_INLINE I multiply_add(I a, I b, I sum) { return add_wrap(mul_wrap(a, b), sum); }
 
-// Of Pairs: words of two bf16.
+// Pairs: the words hold two bf16 (PairLevel).
 template <bool Pairs, class V>
 OD_INLINE V multiply_words(V a, V b, V sum) {
   if constexpr (Pairs) {
@@ -31,7 +31,7 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
   const ptrdiff_t a_m = g.a_m, a_k = g.a_k, b_k = g.b_k;
   for (int panel = 0; panel <= g.more_panels; ++panel) {
     const Word *a = first_a + panel * g.a_panel, *b = first_b + panel * g.b_panel;
-    const ptrdiff_t next = (g.more_panels - panel < 3 ? g.more_panels - panel : 3) * g.b_panel;  // far away: the machine does not foresee it
+    const ptrdiff_t next = (g.more_panels - panel < 3 ? g.more_panels - panel : 3) * g.b_panel;  // hardware prefetchers do not follow to the next panel
     for (int k = 0; k < g.k; ++k, a += a_k, b += b_k) {
 #pragma GCC unroll 8
       for (int v = 0; v < NV; ++v) __builtin_prefetch(b + next + v * kLanes, 0, 2);

@@ -10,7 +10,7 @@ const SimdLevel& OD_JOIN(OD_LEVEL, _level)() {
   using namespace OD_LEVEL;
   static constexpr SimdLevel level{
       OD_TEXT(OD_LEVEL), word_level<float>(), word_level<int32_t>(), word_level<uint32_t>(), widen_elements, narrow_words,
-      gemm_f32,          conv_f32,            nullptr, nullptr, nullptr, nullptr, nullptr, gemm_i32,            gemm_i8,               requantise,             split_bytes, add_part, requantise_wide, unary,          binary,
+      gemm_f32,          conv_f32,            nullptr,             gemm_i32,            gemm_i8,               requantise,             split_bytes, add_part, requantise_wide, unary,          binary,
       muladd,            add_scaled,          affine,                binary_int,             unary_int,      transpose,
       copy_strided,      copy_rows,           copy_byte_rows,        im2col,                 im2col_bytes,   taps_mac,
       taps_mac_i32,      taps_mac_bytes,      softmax_row,           softmax_columns,        lrn_row,        rotate,

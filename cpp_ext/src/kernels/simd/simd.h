@@ -31,8 +31,8 @@ struct Product {
 using GemmF32 = Product<float>;
 using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same
 
-// The same with pairs of bf16 in the words of A, of k members, and rows of bf16 as they lie in B.
-struct GemmHalves {
+// The same of k members of bf16: in pairs (PairLevel) in the words of A, in rows as they lie in B.
+struct GemmRows {
   const float* a;
   ptrdiff_t a_m;
   const uint16_t* b;
@@ -176,6 +176,19 @@ struct NormalRow {
   int n;
 };
 
+// Products of bf16 by an instruction that multiplies and adds two: a word holds a pair of members of the reduction, the
+// first in its upper half. They are added one after the other, each sum rounded as ever; denormals count as zeros.
+inline uint32_t pair_of(uint16_t first, uint16_t second) { return uint32_t{first} << 16 | second; }
+
+struct PairLevel {
+  void (*gemm)(const GemmF32&);  // pairs in the words of both operands
+  void (*gemm_rows)(const GemmRows&);  // to the same bits
+  void (*conv)(const ConvF32&);
+  // words[i] is the pair of first[i] and second[i], which is `none` for nullptr; or of elements 2i and 2i + 1 of n.
+  void (*pair_rows)(const uint16_t* first, const uint16_t* second, uint16_t none, uint32_t* words, size_t n);
+  void (*pair_neighbours)(const uint16_t* x, uint16_t none, uint32_t* words, size_t n);
+};
+
 struct SimdLevel {
   const char* name;
   WordLevel<float> f32;
@@ -187,15 +200,7 @@ struct SimdLevel {
   void (*narrow)(uint32_t dtype, const void* words, void* y, size_t n);
   void (*gemm_f32)(const GemmF32&);
   void (*conv_f32)(const ConvF32&);
-  // The same of pairs of bf16 in the words of both operands, where the processor multiplies them (else nullptr): a word is
-  // two members of the reduction, the first in its upper half. They are added one after the other, each sum rounded as
-  // ever; denormals count as zeros.
-  void (*gemm_pairs)(const GemmF32&);
-  void (*gemm_halves)(const GemmHalves&);  // for few rows: to the same bits
-  void (*conv_pairs)(const ConvF32&);
-  // words[i] of elements first[i] and second[i], which is `none` for nullptr; and of n neighbours of one row.
-  void (*pair_rows)(const uint16_t* first, const uint16_t* second, uint16_t none, uint32_t* words, size_t n);
-  void (*pair_neighbours)(const uint16_t* x, uint16_t none, uint32_t* words, size_t n);
+  const PairLevel* pairs;  // nullptr where the processor lacks the instruction
   void (*gemm_i32)(const GemmI32&);
   void (*gemm_i8)(const GemmI8&);
   void (*requantise)(const Requantise&);

@@ -30,13 +30,13 @@ OD_INLINE I splat_i(int32_t x) { return (I)_mm512_set1_epi32(x); }
 OD_INLINE F load_part(const float* p, int n) { return (F)_mm512_maskz_loadu_ps(lane_mask(n), p); }
 OD_INLINE void store_part(float* p, F v, int n) { _mm512_mask_storeu_ps(p, lane_mask(n), (__m512)v); }
 OD_INLINE F fma(F a, F b, F c) { return (F)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
-// sum + the products of the upper halves, then + those of the lower ones. Written as what it is, since a processor may
-// lack it that has the rest.
+// sum + the products of the upper halves, then + those of the lower ones. As assembly, since this file is also compiled
+// for processors without AVX512-BF16.
 OD_INLINE F add_pairs(F sum, F a, F b) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;
 }
-OD_INLINE I widen_halves(const uint16_t* p, int n) { return (I)_mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_maskz_loadu_epi16(lane_mask(n), p)); }
+OD_INLINE I widen_u16(const uint16_t* p, int n) { return (I)_mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_maskz_loadu_epi16(lane_mask(n), p)); }
 OD_INLINE F root(F x) { return (F)_mm512_maskz_sqrt_ps(0xFFFF, (__m512)x); }
 using D = double __attribute__((vector_size(64)));
 OD_INLINE D fma_wide(D a, D b, D c) { return (D)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
