@@ -2,20 +2,13 @@
 #include "sim/record/join.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 namespace onedispatch::sim {
 
 namespace {
 
-constexpr int64_t kTileElements = 16384;  // of a joined tile's result: tens of microseconds of work
-constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
-constexpr uint32_t kLanes = 16;           // elements of the widest vectors
-constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
-constexpr uint32_t kBytesTogether = 256;  // members of panels of bytes: what they are multiplied with is packed for all of them
-constexpr uint32_t kLeastSummed = 16;     // products of a sum that make a tile worth sharing
-constexpr size_t kMostSpread = 64;       // chunks whose words are kept one by one
+constexpr size_t kMostSpread = 64;  // chunks whose words are kept one by one
 
 bool is_within(const OperandShape& operand, uint32_t axis) { return operand.along[axis] >= OperandShape::kWithin; }
 
@@ -381,74 +374,6 @@ bool Join::overlaps() const {
     }
   }
   return false;
-}
-
-// Tiles begin at multiples of so many members of a dimension: parts of a level write no word together, and what an operand
-// is aligned to stays where it was in its chunk.
-uint32_t Join::whole_words(const Group& group, uint32_t dim) const {
-  int64_t members = 1;
-  for (const auto& [operand, layouts] : group.operands) {
-    for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
-      if (operand.along[axis] != dim) continue;
-      const bool runs = operand.output && layouts[0].strides[axis] == operand.element;
-      members = std::lcm(members, std::lcm(operand.axes[axis].align, runs ? 4 / std::min<int64_t>(operand.element, 4) : 1));
-    }
-  }
-  return static_cast<uint32_t>(members);
-}
-
-// Of panels of so many members, as few as fill vectors best.
-uint32_t Join::panels_together(uint32_t members, uint32_t panels) {
-  const auto used = [members](uint32_t n) { return static_cast<double>(n * members) / ((n * members + kLanes - 1) / kLanes * kLanes); };
-  uint32_t best = 1;
-  for (uint32_t n = 2; n <= panels && n * members <= kMostTogether; ++n)
-    if (used(n) > used(best)) best = n;
-  return best;
-}
-
-// As large as threads can share: panels that fill vectors, then rows, what lies behind them first, then more panels.
-Join::Origin Join::tile_of(const Group& group) const {
-  Origin tile{};
-  int64_t elements = 1;
-  auto tiles = static_cast<uint32_t>(groups_.size());
-  uint32_t outer = OD_MAX_DIMS, inner = OD_MAX_DIMS;  // dimensions that are joined as they lie, of more than one member
-  const auto out = std::find_if(shape_->operands.begin(), shape_->operands.end(), [](const OperandShape& operand) { return operand.output; });
-  for (uint32_t axis = 0; axis < out->n_axes; ++axis)
-    if (out->along[axis] == OperandShape::kNothing) elements *= out->axes[axis].chunk;
-  int64_t own = elements;  // of what is not enlarged: rows come whole before there are several
-  const bool bytes = std::any_of(shape_->operands.begin(), shape_->operands.end(), [](const OperandShape& operand) { return operand.panels && operand.element == 1; });
-  const auto length = [&](uint32_t d) { return group.end[d] - group.first[d]; };
-  for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
-    tile[d] = shape_->dims[d].tile;
-    if (joined_[d] && !divided_[d] && length(d) > 1) {
-      outer = d;
-      if (inner == OD_MAX_DIMS) inner = d;
-    }
-    if (joined_[d] && divided_[d]) {
-      const uint32_t panels = length(d) / tile[d];
-      const uint32_t together = bytes ? std::min(panels, std::max(1u, kBytesTogether / tile[d])) : panels_together(tile[d], panels);
-      tile[d] *= together;
-      tiles *= (panels + together - 1) / together;
-    }
-    elements *= tile[d];
-    if (!joined_[d] || divided_[d]) own *= tile[d];
-  }
-  const auto enlarge = [&](uint32_t d, uint32_t unit, uint32_t most) {
-    const uint32_t whole = length(d) / unit, words = unit == 1 ? whole_words(group, d) : 1;
-    elements /= tile[d] / unit;
-    const int64_t beside = d == inner ? own : elements;
-    const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, kTileElements / beside)));
-    // Parts of about the same size.
-    const uint32_t parts = (whole + room - 1) / room, units = ((whole + parts - 1) / parts + words - 1) / words * words;
-    tile[d] = std::min(whole * unit, std::max(tile[d], units * unit));
-    elements *= tile[d] / unit;
-  };
-  const uint32_t least = shape_->k_extent < kLeastSummed ? 1 : (kLeastTiles + tiles - 1) / tiles;
-  for (uint32_t d = OD_MAX_DIMS; d-- > 0;)
-    if (joined_[d] && !divided_[d]) enlarge(d, 1, d == outer ? (length(d) + least - 1) / least : length(d));
-  for (uint32_t d = OD_MAX_DIMS; d-- > 0;)
-    if (joined_[d] && divided_[d]) enlarge(d, tile[d], std::max(1u, length(d) / tile[d] / kLeastTiles));
-  return tile;
 }
 
 bool Join::make(const Group& group, std::vector<JoinedPart>& made) {

@@ -13,7 +13,6 @@ namespace onedispatch::sim {
 namespace {
 
 constexpr unsigned kSpins = 20'000;  // some tens of microseconds: what a level takes at least
-constexpr size_t kBehind = 64;       // bytes behind a chunk that vector loads may touch
 
 uint8_t* at(uint8_t* base, int64_t words) { return base + 4 * words; }
 
@@ -49,7 +48,7 @@ void wait_until(Done done) {
 Playback::Playback(const Recording& recording, const DdrRegions& regions, unsigned threads)
     : recording_(recording),
       threads_(threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : threads),
-      kept_(recording.kept_words == 0 ? nullptr : new uint8_t[size_t{4} * recording.kept_words + kBehind]),
+      kept_(recording.kept_words == 0 ? nullptr : new uint8_t[size_t{4} * recording.kept_words + host::VECTOR_BYTES]),
       progress_(new Progress[recording.levels.size()]) {
   for (const WordRange& range : recording.written) own(regions, *regions[range.argument]);
   for (const auto& region : regions) arguments_.push_back(region->data + (region->address - region->origin));
@@ -68,7 +67,7 @@ const uint8_t* Playback::chunk(uint32_t index, uint32_t port, Workspace& space) 
   if (view.direct) return place(view.space, view.first);
   std::vector<uint8_t>& made = space.chunks[port];
   if (space.held[port] == index) return made.data();
-  if (made.empty()) made.resize(size_t{4} * recording_.most_words + kBehind);
+  if (made.empty()) made.resize(size_t{4} * recording_.most_words + host::VECTOR_BYTES);
   for (uint32_t i = 0; i < view.blocks; ++i) {
     const RunBlock& block = recording_.blocks[view.first_block + i];
     if (block.space.kind() == Space::kPadding) {
@@ -91,8 +90,8 @@ void Playback::store(const Recording::Part& part, const uint8_t* chunk) const {
 void Playback::make(const Recording::Part& part, Workspace& space) const {
   if (part.operation == nullptr) return store(part, chunk(part.view, 0, space));
   CallMemory memory;
-  if (space.out.empty()) space.out.resize(recording_.most_out_bytes + kBehind);
-  if (space.scratch.empty() && recording_.most_scratch_bytes != 0) space.scratch.resize(recording_.most_scratch_bytes + kBehind);
+  if (space.out.empty()) space.out.resize(recording_.most_out_bytes + host::VECTOR_BYTES);
+  if (space.scratch.empty() && recording_.most_scratch_bytes != 0) space.scratch.resize(recording_.most_scratch_bytes + host::VECTOR_BYTES);
   uint8_t* const out = part.direct ? place(part.space, part.first) : space.out.data();
   memory.chunks[params::kOutPort] = out;
   memory.scratch = part.scratch_bytes != 0 ? space.scratch.data() : nullptr;

@@ -64,20 +64,21 @@ class Observed {
   Array& array_;
 };
 
-// Only a recording says beforehand what a run will write: the engine works beside the caller's memory, until `give_back`.
-class Beside {
+// Only a recording says beforehand what a run will write: the engine works in staging buffers, whose results `give_back`
+// copies to the caller's memory.
+class Staged {
  public:
-  explicit Beside(const DdrRegions& regions) {
+  explicit Staged(const DdrRegions& regions) {
     for (const auto& region : regions) {
-      if (region->beside == nullptr) continue;
-      std::swap(region->beside, region->data);
-      if (!region->is_written) copy(region->beside, region->data, *region);
+      if (region->staging == nullptr) continue;
+      std::swap(region->staging, region->data);
+      if (!region->is_written) copy(region->staging, region->data, *region);
       moved_.push_back(region);
     }
   }
   void give_back() {
     for (const auto& region : moved_) {
-      if (region->is_written) copy(region->data, region->beside, *region);
+      if (region->is_written) copy(region->data, region->staging, *region);
     }
   }
 
@@ -90,10 +91,10 @@ class Beside {
   DdrRegions moved_;
 };
 
-bool writes_what_it_may_not(const Recording& recording, const DdrRegions& regions) {
+bool writes_to_inputs(const Recording& recording, const DdrRegions& regions) {
   return std::any_of(recording.written.begin(), recording.written.end(), [&](const WordRange& range) {
     const DdrRegion& region = *regions[range.argument];
-    return region.beside != nullptr && !region.is_written;
+    return region.staging != nullptr && !region.is_written;
   });
 }
 
@@ -125,7 +126,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
     if (found != nullptr && play(*found, arguments)) return replayed(*found, arguments);
     refused = found != nullptr;
   }
-  Beside beside(arguments);
+  Staged staged(arguments);
   RunReport report;
   if (!why.empty()) {
     report = run_engine(bytes, size, std::move(arguments));
@@ -135,7 +136,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
   } else {
     report = run_on_engine(bytes, size, std::move(arguments), refused ? "a kernel refused its data" : "");
   }
-  beside.give_back();
+  staged.give_back();
   return report;
 }
 
@@ -156,7 +157,7 @@ RunReport Simulator::run_on_engine(const uint8_t* bytes, size_t size, DdrRegions
 std::shared_ptr<const Recording> Simulator::holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments) {
   if (broken_ || !recordings_.knows(bytes, size)) return nullptr;
   std::shared_ptr<const Recording> found = recordings_.find(bytes, size, arguments, state());
-  return found != nullptr && writes_what_it_may_not(*found, arguments) ? nullptr : found;
+  return found != nullptr && writes_to_inputs(*found, arguments) ? nullptr : found;
 }
 
 RunReport Simulator::replayed(const Recording& recording, const DdrRegions& arguments) {
