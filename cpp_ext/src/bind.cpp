@@ -284,9 +284,9 @@ xrt::bo make_bo(const py::object& owner, const py::object& second, const py::obj
 xrt::bo lent_bo(const xrt::device& owner, const py::object& data, const py::object& size, uint32_t flags) {
   auto bytes = std::make_unique<Bytes>(data, false);
   const uint64_t count = to_number(size);
-  if (bytes->size() < xrt::bo::kLentAlignment || count > bytes->size() - xrt::bo::kLentAlignment)
+  if (bytes->size() < od::host::VECTOR_BYTES || count > bytes->size() - od::host::VECTOR_BYTES)
     throw py::value_error("bo.lent: data of " + od::counted(bytes->size(), "byte") + " for a size of " + std::to_string(count) + " and " +
-                          std::to_string(xrt::bo::kLentAlignment) + " behind them");
+                          std::to_string(od::host::VECTOR_BYTES) + " behind them");
   const auto* const first = static_cast<const uint8_t*>(bytes->data());
   const auto release = [kept = bytes.release()](const uint8_t*) {
     const py::gil_scoped_acquire gil;

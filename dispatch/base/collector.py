@@ -8,17 +8,32 @@ imports have made, time and again, for a twentieth of the time that compiling ta
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_paused = False  # by a block that runs
+
 
 @contextmanager
-def resting_collector() -> Iterator[None]:
+def paused_collector() -> Iterator[None]:
     """Collects no cycles in the block. Of several threads the first to leave such a block lets it go on."""
+    global _paused
     enabled = gc.isenabled()
     gc.disable()
+    _paused = _paused or enabled
     try:
         yield
     finally:
         if enabled:
             gc.enable()
+            _paused = False
+
+
+def _in_child() -> None:
+    """The thread that would let it go on may be the parent's alone."""
+    if _paused:
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_in_child)

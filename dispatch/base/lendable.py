@@ -7,28 +7,28 @@ from typing import Any
 
 import numpy as np
 
-LINE = 64  # bytes: where such memory begins, and how many behind it vector loads may touch
+from onedispatch.transactions.base.host import VECTOR_BYTES
 
 Array = np.ndarray[Any, Any]
 
 
 def lendable(size: int) -> Array:
     """So many zeroed bytes."""
-    block = np.zeros(size + 2 * LINE, np.uint8)
-    at = -block.ctypes.data % LINE
+    block = np.zeros(size + 2 * VECTOR_BYTES, np.uint8)
+    at = -block.ctypes.data % VECTOR_BYTES
     return block[at : at + size]
 
 
-def with_line_behind(array: Array) -> Array | None:
-    """The bytes of a read-only part of such memory and the line behind them; None for any other array."""
+def with_room_behind(array: Array) -> Array | None:
+    """The bytes of a read-only part of such memory and ``VECTOR_BYTES`` more; None for other arrays."""
     block = array.base
     if not isinstance(block, np.ndarray) or not all(_plain(one) for one in (array, block)):
         return None
     first, size = array.ctypes.data, array.nbytes
     at = first - block.ctypes.data
-    if array.flags.writeable or first % LINE or size % 4 or at + size + LINE > block.nbytes:
+    if array.flags.writeable or first % VECTOR_BYTES or size % 4 or at + size + VECTOR_BYTES > block.nbytes:
         return None
-    whole: Array = block[at : at + size + LINE]
+    whole: Array = block[at : at + size + VECTOR_BYTES]
     return whole
 
 

@@ -65,7 +65,7 @@ def view_file(path: str | os.PathLike[str], accepted: str) -> memoryview:
 
 
 def _mapped(handle: int, path: str) -> memoryview | None:
-    """None for an empty file, one of another kind, and where nobody would look whether it changes."""
+    """None for an empty file, one of another kind, and where no block checks whether it changes."""
     block = _checked.get()
     try:
         if block is None or not 0 < os.fstat(handle).st_size <= MOST_READ:

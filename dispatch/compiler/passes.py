@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from onedispatch.dispatch.base.collector import resting_collector
+from onedispatch.dispatch.base.collector import paused_collector
 from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
@@ -84,7 +84,7 @@ def observed(observer: PassObserver) -> Iterator[None]:
 def run_passes(passes: Sequence[Pass], value: Any, context: Context | ImportContext | None = None) -> Any:
     """Returns what the last of ``passes`` makes. Without ``context`` all of them run."""
     observers = _OBSERVERS.get()
-    with resting_collector():
+    with paused_collector():
         for one in passes:
             if context is not None and not one.when(context.options):
                 continue

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from onedispatch.dispatch.base.host_work import HostWork, T, timed
-from onedispatch.dispatch.base.lendable import with_line_behind
+from onedispatch.dispatch.base.lendable import with_room_behind
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
@@ -214,7 +214,7 @@ class LoadedStep:
     def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
         self._session = session
         self._step = step
-        lent = with_line_behind(step.const) if step.const.size else None
+        lent = with_room_behind(step.const) if step.const.size else None
         self._arguments, by_name = _arguments(session, step, lent)
         if lent is None:
             _fill(by_name["const"], step.const)
@@ -332,7 +332,7 @@ def _arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a step's kernel, and its buffers by name. Those that decide what it does are filled.
 
-    ``constants`` are ``with_line_behind``: then their buffer is over them.
+    ``constants`` are ``with_room_behind``: then their buffer is over them.
     """
     kernel, device = session.kernel(step.image), session.device
     instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))

@@ -35,11 +35,11 @@ def test_one_measurement_is_an_object() -> None:
 
 def test_several_have_means() -> None:
     kinds = ["--precision", "fp32", "--precision", "int8", "--precision", "bf16"]
-    told: dict[str, Any] = json.loads(bench(*kinds, "--threads", "1", "--threads", "2", "--json"))
+    report: dict[str, Any] = json.loads(bench(*kinds, "--threads", "1", "--threads", "2", "--json"))
     wanted = [(precision, threads) for precision in ("fp32", "int8", "bf16") for threads in (1, 2)]
-    assert [(row["precision"], row["threads"]) for row in told["rows"]] == wanted
-    assert [(mean["precision"], mean["threads"]) for mean in told["geometric_means"]] == wanted
-    for row, mean in zip(told["rows"], told["geometric_means"], strict=True):
+    assert [(row["precision"], row["threads"]) for row in report["rows"]] == wanted
+    assert [(mean["precision"], mean["threads"]) for mean in report["geometric_means"]] == wanted
+    for row, mean in zip(report["rows"], report["geometric_means"], strict=True):
         assert mean["models"] == 1 and mean["ratio"] == pytest.approx(row["ratio"])
         assert row["largest_error"] < 0.05 and row["dispatches"] == 1
 

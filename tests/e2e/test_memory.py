@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch import xrt
-from onedispatch.dispatch.base.lendable import lendable, with_line_behind
+from onedispatch.dispatch.base.lendable import lendable, with_room_behind
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.runtime.device import DeviceSession, LoadedStep
 from onedispatch.transactions import Transaction
@@ -96,7 +96,7 @@ def test_what_a_transaction_writes_over_constants_stays_in_its_buffer(step: Any,
     seen = []
     for number in range(4):
         if number in (0, 3):  # a recording is made of runs over the same buffers
-            constants = core.bo.lent(loaded._session.device, with_line_behind(memory), size)
+            constants = core.bo.lent(loaded._session.device, with_room_behind(memory), size)
             constants.sync(core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE)
         run = kernel(opcode, instructions, len(changed), *buffers[:3], constants, *buffers[4:])
         run.wait()
@@ -118,7 +118,7 @@ def test_what_the_host_writes_to_a_lent_buffer_stays_in_it() -> None:
     memory.flags.writeable = False
     part = memory[64:192]
     device = core.device(0, "npu2")
-    buffer = core.bo.lent(device, with_line_behind(part), 128)
+    buffer = core.bo.lent(device, with_room_behind(part), 128)
     assert bytes(buffer.read()) == part.tobytes()
     mapped = buffer.map()
     mapped[0] = 9
@@ -135,4 +135,4 @@ def test_memory_that_cannot_be_lent_is_refused() -> None:
         with pytest.raises(od.DeviceError, match="whole words, at 0"):
             xrt.bo.lent(device, data, size)
     parts = memory, memory[4:].view(np.uint32), np.zeros(256, np.uint8), np.frombuffer(bytes(256), np.uint8)
-    assert [with_line_behind(part) for part in parts] == [None] * 4
+    assert [with_room_behind(part) for part in parts] == [None] * 4

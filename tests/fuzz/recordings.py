@@ -56,7 +56,7 @@ NETWORKS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
 KINDS = ("instructions", "constants", "parameters", "lock", "register", "constant of the device")
 _BUFFERS = {"instructions": 1, "constants": 6, "parameters": 7}  # arguments of the kernel
 _FORM = struct.Struct("<BBIIB")
-UNTOLD = ("recorded", "calls_made")  # of a report: what says how a run was made
+NOT_COMPARED = ("recorded", "calls_made")  # of a report: what says how a run was made
 
 Outcome = Mapping[str, Any]
 
@@ -134,11 +134,11 @@ class Machine:
         self._data[0].write(values)
         return self._outcome(self.arguments)
 
-    def told_of_run(self, seed: int) -> str:
+    def recorded_in_run(self, seed: int) -> str:
         """How such a run was made."""
         self.run(seed)
-        told: str = self._latest.report()["recorded"]
-        return told
+        recorded: str = self._latest.report()["recorded"]
+        return recorded
 
     def run_beside(self, transaction: bytes) -> Outcome:
         """A transaction of its own, in the same context."""
@@ -155,17 +155,17 @@ class Machine:
             return
 
     def _outcome(self, arguments: Sequence[Any]) -> Outcome:
-        told: dict[str, Any] = {}
+        seen: dict[str, Any] = {}
         try:
             self._latest = self._kernel(*arguments)
             self._latest.wait()
             report = self._latest.report()
-            told["report"] = {key: value for key, value in report.items() if key not in UNTOLD}
-            told["prints"] = self._latest.prints()
+            seen["report"] = {key: value for key, value in report.items() if key not in NOT_COMPARED}
+            seen["prints"] = self._latest.prints()
         except OneDispatchError as error:
-            told["error"] = type(error).__name__, str(error)
+            seen["error"] = type(error).__name__, str(error)
         memory = [bytes(one.map()) for one in self._data]
-        return {**told, **{f"buffer {index}": one for index, one in enumerate(memory)}}
+        return {**seen, **{f"buffer {index}": one for index, one in enumerate(memory)}}
 
 
 def outcomes(change: Change, runs: int) -> Iterator[Outcome]:

@@ -14,7 +14,7 @@ from tests.fuzz.recordings import KINDS, NETWORKS, Change
 @pytest.mark.parametrize("network", NETWORKS)
 def test_later_runs_are_replayed(network: str) -> None:
     machine = recordings.Machine(recordings.step_of(network))
-    assert [machine.told_of_run(seed) for seed in range(4)][1:] == ["recorded", "replayed", "replayed"]
+    assert [machine.recorded_in_run(seed) for seed in range(4)][1:] == ["recorded", "replayed", "replayed"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "constant of the device"])

@@ -101,7 +101,7 @@ def test_nothing_that_is_kept_lies_in_the_file(rows: int | str, tmp_path: Path) 
         constant = import_model(path).constants["c"]
         assert owned(constant) is not constant
     constant = import_model(path).constants["c"]
-    assert owned(constant) is constant  # read, as nobody would look whether the file changes
+    assert owned(constant) is constant  # read, as no block checks whether the file changes
     compiled = od.compile(path)
     path.write_bytes(b"")  # its pages are gone
     session = od.InferenceSession(compiled)

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from onedispatch.transactions.base.errors import InputError
 
 MOST_THREADS = 1024  # host threads that a caller may request: a guard against typing errors
+# Bytes of the widest vectors: kernels may read as many behind memory that they are given, and memory
+# that the host lends to a device begins at a multiple.
+VECTOR_BYTES = 64
 KERNEL_MILLISECONDS = 60_000  # time limit of a custom kernel's call: a guard against endless bodies
 LEAST_KERNEL_MILLISECONDS = 1
 MOST_KERNEL_MILLISECONDS = 86_400_000

@@ -401,7 +401,8 @@ def _format_header() -> str:
     ]
     lines = [*namespace("txn", txn), "", "// The container of format/xclbin.py, laid out there."]
     lines += namespace("xclbin", _xclbin())
-    names = ("MOST_THREADS", "KERNEL_MILLISECONDS", "LEAST_KERNEL_MILLISECONDS", "MOST_KERNEL_MILLISECONDS")
+    names = ["MOST_THREADS", "VECTOR_BYTES", "KERNEL_MILLISECONDS"]
+    names += ["LEAST_KERNEL_MILLISECONDS", "MOST_KERNEL_MILLISECONDS"]
     limits = [f"constexpr uint32_t {name} = {getattr(host, name)};" for name in names]
     lines += ["", "// Of transactions/base/host.py.", *namespace("host", limits)]
     return _file('\n#include "onedispatch/register_map.h"\n', [_BYTE_FIELD], lines)

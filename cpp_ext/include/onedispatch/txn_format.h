@@ -383,6 +383,7 @@ constexpr uint32_t PDI_ENTRY_BYTES = 16;  // u32 id, u32 size, u64 offset
 // Of transactions/base/host.py.
 namespace host {
 constexpr uint32_t MOST_THREADS = 1024;
+constexpr uint32_t VECTOR_BYTES = 64;
 constexpr uint32_t KERNEL_MILLISECONDS = 60000;
 constexpr uint32_t LEAST_KERNEL_MILLISECONDS = 1;
 constexpr uint32_t MOST_KERNEL_MILLISECONDS = 86400000;

@@ -125,9 +125,8 @@ class bo {
   bo(const device& owner, size_t bytes, uint32_t flags = host_only, uint32_t group = 0);
   bo(const bo& parent, size_t bytes, size_t offset);  // a part; offset is a multiple of 4
   // Over words of the host's, which stay as they are: before the buffer is written to, it gets a copy of its own.
-  // They begin at a multiple of kLentAlignment bytes, and as many behind them can be read.
+  // They begin at a multiple of host::VECTOR_BYTES, and as many behind them can be read.
   bo(const device& owner, std::shared_ptr<const uint8_t> lent, size_t bytes, uint32_t flags);
-  static constexpr size_t kLentAlignment = 64;
 
   uint8_t* map() const;  // page aligned; for writing, too
   size_t size() const { return bytes_; }

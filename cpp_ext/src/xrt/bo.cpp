@@ -14,7 +14,6 @@ namespace onedispatch::xrt {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kBehind = 64;  // bytes behind a buffer that vector loads may touch
 // Shim addresses have 48 bits and gain the DDR aperture.
 constexpr uint64_t kAddressEnd = 0x7FFF00000000ull;
 
@@ -171,9 +170,9 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
 bo::bo(const device& owner, std::shared_ptr<const uint8_t> lent, size_t bytes, uint32_t flags)
     : memory_(std::make_shared<Memory>()), bytes_(bytes) {
   check_size(bytes);
-  if (reinterpret_cast<uintptr_t>(lent.get()) % kLentAlignment != 0 || bytes % 4 != 0)
-    throw DeviceError({"bo.lent", counted(bytes, "byte") + " at an address modulo " + std::to_string(kLentAlignment) + " of " +
-                                      std::to_string(reinterpret_cast<uintptr_t>(lent.get()) % kLentAlignment),
+  if (reinterpret_cast<uintptr_t>(lent.get()) % host::VECTOR_BYTES != 0 || bytes % 4 != 0)
+    throw DeviceError({"bo.lent", counted(bytes, "byte") + " at an address modulo " + std::to_string(host::VECTOR_BYTES) + " of " +
+                                      std::to_string(reinterpret_cast<uintptr_t>(lent.get()) % host::VECTOR_BYTES),
                        "whole words, at 0", "Align the memory."});
   memory_->bytes = bytes;
   memory_->data = const_cast<uint8_t*>(lent.get());  // own() comes before every write
@@ -254,7 +253,7 @@ bool bo::attach(uint8_t* memory, size_t bytes, bool written) {
   if (memory != nullptr) {
     const auto address = reinterpret_cast<uintptr_t>(memory), last = address + bytes - 1;
     const bool whole = bytes == memory_->bytes && bytes % 4 == 0 && address % 4 == 0;
-    if (!whole || memory_->lender != nullptr || (last + kBehind) / kPage != last / kPage) return false;
+    if (!whole || memory_->lender != nullptr || (last + host::VECTOR_BYTES) / kPage != last / kPage) return false;
   }
   const Hold hold = hold_monitor();
   memory_->attached = memory;

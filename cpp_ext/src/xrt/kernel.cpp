@@ -57,7 +57,7 @@ std::shared_ptr<sim::DdrRegion> region_of(const bo& buffer) {
   const Hold hold = hold_monitor();
   region->data = buffer.memory()->data;
   if (uint8_t* const attached = buffer.memory()->attached) {
-    region->beside = std::exchange(region->data, attached);
+    region->staging = std::exchange(region->data, attached);
     region->is_written = buffer.memory()->attached_written;
   }
   if (!buffer.memory()->lent()) return region;

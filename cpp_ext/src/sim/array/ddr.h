@@ -18,8 +18,8 @@ struct DdrRegion {
   uint64_t bytes = 0;
   uint64_t origin = 0;  // address of data[0]; differs from address in a sub-buffer
   uint8_t* data = nullptr;
-  // Where `data` is memory of the caller's, which a run either reads or leaves its results in: as much of ours.
-  uint8_t* beside = nullptr;
+  // Where `data` is memory of the caller's, which a run either reads or leaves its results in: a buffer of ours for it.
+  uint8_t* staging = nullptr;
   bool is_written = false;
   ValidMap* valid = nullptr;
   std::shared_ptr<void> keep_alive;

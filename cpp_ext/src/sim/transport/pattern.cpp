@@ -131,9 +131,6 @@ void Cursor::skip_runs(uint64_t runs) {
 uint64_t Cursor::bursts_of_runs(uint64_t words, uint64_t first, unsigned shift) {
   const uint64_t inside = (uint64_t{1} << shift) - 1;
   uint64_t count = 0;
-  // What the rows of a plane touch follows from where in a burst they begin: planes that begin alike touch as many.
-  std::array<uint64_t, 16> of_plane{};
-  uint64_t known_rows = 0;
   while (words > 0) {
     const uint64_t here = std::min(words, run_ - position_);
     const uint64_t begin = first + 4 * address(), end = begin + 4 * here;
@@ -147,15 +144,11 @@ uint64_t Cursor::bursts_of_runs(uint64_t words, uint64_t first, unsigned shift) 
       if ((pitch & inside) == 0) {  // they all lie alike
         count += (runs - 1) * touched;
       } else {
-        if (runs != known_rows) of_plane = {};
-        known_rows = runs;
-        uint64_t& known = of_plane[(begin & inside) / 4 % of_plane.size()];
-        if (known == 0 || inside / 4 >= of_plane.size()) {
-          known = 0;
-          for (uint64_t i = 1, at = begin + pitch; i < runs; ++i, at += pitch)
-            known += ((at + 4 * run_ - 1) >> shift) - (at >> shift) + 1;
+        uint64_t at = begin;
+        for (uint64_t i = 1; i < runs; ++i) {
+          at += pitch;
+          count += ((at + 4 * run_ - 1) >> shift) - (at >> shift) + 1;
         }
-        count += known;
       }
       burst_end_ += (runs - 1) * pitch;
       words -= runs * run_;
