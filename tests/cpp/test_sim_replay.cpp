@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replays: transactions without the overlay that they were written for.
 #include "onedispatch/xrt.h"
+#include "sim/replay/replay_simulator.h"
 #include "test_sim_support.h"
 
 namespace onedispatch::sim {
@@ -10,14 +11,8 @@ using namespace testing;
 
 constexpr uint32_t kWords = 256;
 
-Options replay_options() {
-  Options options = Rig::inline_options();
-  options.replay = true;
-  return options;
-}
-
 struct Stage {
-  Simulator simulator{find_device("npu2_2col"), replay_options(), {}};
+  ReplaySimulator simulator{find_device("npu2_2col"), Rig::inline_options()};
   ReplayReport run(const Builder& builder) {
     const std::vector<uint8_t> bytes = builder.bytes();
     return simulator.replay(bytes.data(), bytes.size());
@@ -120,7 +115,7 @@ TEST(Replay, AbsentCoreProgramsAnswer) {
   const ReplayReport report = stage.run(b);
   EXPECT_TRUE(report.finished) << report.stop;
   EXPECT_EQ(report.handshakes, 3u);
-  EXPECT_GE(report.run.cycles, 2 * replay_options().answer_cycles);  // the first needs no answer
+  EXPECT_GE(report.run.cycles, 2 * kAnswerCycles);  // the first needs no answer
   EXPECT_TRUE(report.assumed.empty());
 }
 

@@ -349,8 +349,7 @@ class Clock {
 struct Rig {
   explicit Rig(const Overlays& overlays = token_overlay(), const char* name = "npu2_2col", Options options = inline_options())
       : simulator(find_device(name), options, overlays) {
-    for (const bool given : {true, false})
-      if (!options.replay) clocks.push_back(std::make_unique<Clock>(find_device(name), options, overlays, given));
+    for (const bool given : {true, false}) clocks.push_back(std::make_unique<Clock>(find_device(name), options, overlays, given));
     add(1 << 16);
     add(1 << 16);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/array/bytes.h"
+#include "sim/replay/replay_simulator.h"
 #include "state.h"
 #include "onedispatch/text.h"
 
@@ -104,9 +105,8 @@ ReplayReport replay(const device& owner, const uint8_t* data, size_t size, const
     description = owner.state()->description;
     options = owner.state()->options;
   }
-  options.replay = true;
   options.clock = false;
-  return sim::Simulator(description, options, {}).replay(data, size, packets);
+  return sim::ReplaySimulator(description, options).replay(data, size, packets);
 }
 
 kernel::kernel(const hw_context& context, const std::string& name) : context_(context), name_(name) {

@@ -3,6 +3,7 @@
 // argument, add, plus), then packets.
 #include "onedispatch/txn_format.h"
 #include "sim/array/bytes.h"
+#include "sim/replay/replay_simulator.h"
 #include "target.h"
 
 using namespace onedispatch;
@@ -66,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   packets.bytes.assign(data + at, data + size);
   const fuzz::Bytes transaction = sender(static_cast<uint32_t>(packets.bytes.size() / 4));
   fuzz::expect_typed_errors([&] {
-    sim::Simulator simulator(find_device("npu2_2col"), fuzz::small_options(true), {});
+    sim::ReplaySimulator simulator(find_device("npu2_2col"), fuzz::small_options());
     simulator.replay(transaction.data(), transaction.size(), packets);
   });
   return 0;

@@ -2,6 +2,7 @@
 // A foreign transaction without its overlay.
 #include <algorithm>
 
+#include "sim/replay/replay_simulator.h"
 #include "target.h"
 
 using namespace onedispatch;
@@ -15,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string name =
       (npu1 ? "npu1_" : "npu2_") + std::to_string(std::min(std::max(columns, 1u), most)) + "col";
   fuzz::expect_typed_errors([&] {
-    sim::Simulator simulator(find_device(name), fuzz::small_options(true), {});
+    sim::ReplaySimulator simulator(find_device(name), fuzz::small_options());
     const ReplayReport report = simulator.replay(data, size);
     if (report.finished != (report.executed == report.run.operations)) __builtin_trap();
     if (!report.finished && report.stop.empty()) __builtin_trap();

@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kArguments = 6, kWords = 1 << 12;
 
 struct Stage {
-  explicit Stage(const char* name) : simulator(find_device(name), fuzz::small_options(false), {}) {}
+  explicit Stage(const char* name) : simulator(find_device(name), fuzz::small_options(), {}) {}
   void run(const uint8_t* data, size_t size);
 
   std::vector<uint8_t> memory = std::vector<uint8_t>(size_t{4} * kWords);

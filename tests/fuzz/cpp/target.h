@@ -23,11 +23,10 @@ void expect_typed_errors(const Work& work) {
 }
 
 // Everything on one thread, and an early end for what makes no progress.
-inline sim::Options small_options(bool replay) {
+inline sim::Options small_options() {
   sim::Options options;
   options.threads = 1;
   options.event_limit = 20'000;
-  options.replay = replay;
   return options;
 }
 

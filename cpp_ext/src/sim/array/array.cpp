@@ -5,6 +5,8 @@
 #include <cstdio>
 
 #include "sim/array/bytes.h"
+#include "sim/execute/clock_executor.h"
+#include "sim/execute/data_executor.h"
 #include "onedispatch/txn_format.h"
 #include "sim/transport/ports.h"
 
@@ -24,14 +26,16 @@ Array::Array(const DeviceDescription& device, const Options& options)
       operation_cache_(make_operation_cache(device)),
       ddr_(timing_.ddr_bytes_per_cycle) {
   build();
+  overlay_ = std::make_unique<OverlayPolicy>();
+  if (options.clock) {
+    own_executor_ = std::make_unique<ClockExecutor>(*this);
+  } else {
+    own_executor_ = std::make_unique<DataExecutor>(*this);
+  }
+  execute_by(nullptr);
 }
 
-Array::~Array() { wait_for_jobs(); }  // which point into our memories
-
-void Array::wait_for_jobs() {
-  for (Core& core : cores_)
-    if (core.job) WorkerPool::shared().wait(*core.job);
-}
+Array::~Array() { own_executor_->settle(); }  // calls point into our memories
 
 namespace {
 
@@ -132,18 +136,22 @@ void Array::build() {
   routes_known_ = false;
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
-  jobs_ = 0;
   ddr_ = DdrServer(timing_.ddr_bytes_per_cycle);  // a run that was cut off had requests of later times
-  answers = 0;
   packets = 0;
-  assumed_tokens = 0;
-  if (options_.replay) prepare_answers();
+}
+
+void Array::replace(std::unique_ptr<OverlayPolicy> overlay, std::unique_ptr<Executor> executor) {
+  overlay_ = std::move(overlay);
+  own_executor_ = std::move(executor);
+  execute_by(nullptr);
 }
 
 void Array::reset() {
-  wait_for_jobs();  // also after an error
+  executor_->settle();  // also after an error
   events.clear();
   build();
+  overlay_->reset();
+  executor_->reset();
 }
 
 bool Array::take_change(uint32_t tile) {
@@ -218,7 +226,7 @@ void Array::handle(const Event& event) {
     }
     case EventKind::kAnswer: {
       Core& core = cores_[event.subject];
-      if (core.generation == event.generation) answer(core);
+      if (core.generation == event.generation) overlay_->answer(core);
       break;
     }
     case EventKind::kController: break;  // the controller takes its own

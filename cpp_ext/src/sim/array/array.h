@@ -3,8 +3,8 @@
 // Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. quiescence.cpp: what a
 // run must not leave behind. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
 // a channel to its destinations. control_port.cpp: control packets. tokens.cpp: task completion tokens.
-// clock.cpp: what a clock without data knows of it. replay/: what stands in for an absent overlay. record/: runs that
-// are made again without events.
+// What it decides, an executor does (execute/). replay/: what stands in for an absent overlay. record/: runs that are
+// made again without events.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +18,9 @@
 #include "sim/transport/route.h"
 #include "sim/array/ddr.h"
 #include "sim/engine/event_queue.h"
+#include "sim/execute/executor.h"
 #include "sim/array/memory.h"
+#include "sim/array/overlay_policy.h"
 #include "sim/array/trace.h"
 #include "onedispatch/core_program.h"
 #include "onedispatch/device_description.h"
@@ -29,7 +31,6 @@
 
 namespace onedispatch::sim {
 
-class Observer;
 struct RegisterInfo;
 
 // In the view of a memory tile's BDs the locks of its west neighbour come first, then its own, then the east one's.
@@ -48,11 +49,11 @@ struct Lock {
   int32_t last_set = 0;             // what its value register was last set to
   std::vector<Waiter> waiters;  // in order of arrival
 
-  // For replays: who was seen at it.
+  // Who was seen at it.
   bool set = false;       // its value register was written
   bool released = false;  // a channel, a core or the controller added to it
   bool taken = false;     // one of them acquired it
-  uint32_t assumed = 0;   // times that an unseen partner was taken to have served it
+  bool watched = false;   // the overlay's policy hears of what is added to it
 };
 
 struct Task {
@@ -109,6 +110,7 @@ struct Channel : BdFootprint {
   uint32_t generation = 0;  // changes on reset; older events are dropped
   uint32_t bd_id = 0;
   uint32_t repeats_left = 0;
+  uint32_t tasks = 0;        // that it has begun
   uint32_t walked = 0;       // BDs of the chain since the task, or its repeat, began
   uint64_t bd_stamp = 0;     // of what is known of the BD that it loaded; 0: of nothing
   uint64_t words_left = 0;   // on the stream
@@ -131,10 +133,6 @@ struct Channel : BdFootprint {
   Task task;
   std::array<Task, kMostQueued> queue{};
   Cursor bursts;  // shim: walks ahead of the data, for the cost in DDR
-
-  bool given_up = false;    // replay: a write that took something from its task waited in vain
-  bool open = false;        // replay: some of its data went nowhere, or came from nowhere
-  uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
 };
 
 // Who adds to a lock: a channel, a core, or else the controller. For messages.
@@ -159,13 +157,11 @@ struct Tile {
   uint32_t index = 0, column = 0, row = 0;
   uint32_t core = kNone;
   MemoryPart memory;
-  Span known;  // clock: of `memory.whole`; there is what is known of the tile's memory
   std::vector<Lock> locks;
   std::vector<BdWords> bds;
   std::vector<KnownBd> known_bds;  // what the words of `bds` mean
   std::vector<OpRef> bd_writers;
   std::vector<uint32_t> program;  // core: program memory, in words
-  std::map<uint32_t, uint32_t> absent_bds;  // replay: queued without having been written, how often
   uint32_t first_s2mm = 0, first_mm2s = 0, channels = 0;
   uint32_t answers = 0;  // channel of its control port
   std::array<uint32_t, 6> pad_values{};
@@ -181,15 +177,12 @@ struct Core {
   std::unique_ptr<CoreProgram> program;
   enum class State : uint8_t { kStopped, kRunning, kAcquire, kCompute, kHalted } state = State::kStopped;
   const Action* action = nullptr;  // of the program; there is one where something waits for it
-  std::shared_ptr<Job> job;        // in flight, on another thread
   bool woken_while_disabled = false;
   uint64_t image = 0;          // hash of program memory when its program was started
   uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
   uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
   uint64_t blocked_at = 0;    // kAcquire: since when; waiting pays what is owed
   uint64_t busy = 0, calls = 0;
-  uint64_t job_nanoseconds = 0;  // of this machine, of the job that was joined last
-  bool answer_due = false;  // replay: an absent program will answer
 };
 
 // Whether a run that comes again is made without the engine.
@@ -204,12 +197,10 @@ struct Options {
   unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
   uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a custom kernel
-  bool clock = false;                 // only time passes: no data moves, no kernel is called (clock.cpp)
-  bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
+  bool clock = false;                 // only time passes: no data moves, no kernel is called (execute/clock_executor.h)
   size_t print_bytes = kPrintBytes;   // of the ring of a core's operation; 0: nothing is kept
   bool trace = false;                 // every kernel call is counted and timed
   size_t trace_calls = 0;             // of them, those that are kept one by one
-  uint64_t answer_cycles = 1000;      // replay: from lock 15 of an absent core program to lock 14
 };
 
 // Null where there is no such neighbour.
@@ -248,6 +239,9 @@ class Array {
 
   const DeviceDescription& device() const { return device_; }
   const Timing& timing() const { return timing_; }
+  const Options& options() const { return options_; }
+  uint32_t rows() const { return rows_; }
+  std::vector<Tile>& tiles() { return tiles_; }
   const std::vector<Tile>& tiles() const { return tiles_; }
   std::vector<Channel>& channels() { return channels_; }
   const std::vector<Channel>& channels() const { return channels_; }
@@ -267,7 +261,16 @@ class Array {
   std::string channel_name(const Channel& channel) const;
   std::string explain_channel(const Channel& channel) const;  // empty when it is idle
 
-  Observer* observer = nullptr;  // of the run; null: it has none
+  // What word of the channel's memory, or of which argument, this is.
+  std::string place_of(const Channel& channel, uint64_t word) const;
+  // Throws what concerns the channel's task, or the core's program.
+  [[noreturn, gnu::cold]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
+  [[noreturn, gnu::cold]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
+  [[noreturn, gnu::cold]] void fail(const Core& core, const ProgramError& error, const std::string& accepted) const;
+
+  Executor& executor() { return *executor_; }
+  // Does what the array decides from now on; null: its own again.
+  void execute_by(Executor* other) { executor_ = other != nullptr ? other : own_executor_.get(); }
 
   // What decides what a run does, beside its instructions and device memory: equal states are equal bytes. Of an
   // array at rest.
@@ -275,8 +278,6 @@ class Array {
   // All data memory counts as unwritten.
   void forget_data();
 
-  // Until no kernel call is under way; what any throws is of no interest.
-  void wait_for_jobs();
   // What cores printed since the last time, by core.
   std::vector<PrintLog>& prints() { return prints_; }
   Trace& trace() { return trace_; }
@@ -290,22 +291,16 @@ class Array {
   // Describes what keeps the array from being quiescent (quiescence.cpp), a line each; empty if it is.
   std::vector<std::string> residue() const;
 
-  // Replay: nothing can happen any more. Serves locks as a partner would whom the transaction does
-  // not show: the one of a lock request that the controller polls, and those that channels wait
-  // for. False when there is no such lock.
-  bool serve_starved(const uint64_t* polled_address);
-  // Replay: a write of these words takes away what a running task still needs (replay_catch_up.cpp).
-  bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
-  // Replay: the controller no longer waits for the tasks that run now.
-  void give_up();
-  uint64_t progress = 0;  // replay: what tasks whose chains end have done; it ends with them
+  OverlayPolicy& overlay() { return *overlay_; }
+  // Takes other halves than those of an ordinary run; before the array is reset.
+  void replace(std::unique_ptr<OverlayPolicy> overlay, std::unique_ptr<Executor> executor);
+  uint64_t progress = 0;  // BDs that ended, of chains that end
   // The first cycle from now on at which a poll of a timer is true; 0 for what is no timer, and for never.
   uint64_t timer_match(uint64_t address, uint32_t mask, uint32_t value) const;
   uint64_t packets = 0;  // control packets executed
-  uint64_t answers = 0;  // replay: handshakes of absent core programs
-  uint64_t assumed_tokens = 0;  // replay: tokens whose route lies in the absent overlay
 
  private:
+  friend class AbsentOverlay;    // stands in for a part of it
   friend class WaitFeasibility;  // looks at everything, changes nothing
   // A decoded address.
   struct Access {
@@ -347,8 +342,7 @@ class Array {
   bool find_acquire(uint64_t address, uint32_t* tile, uint32_t* lock, int32_t* value) const;
   uint32_t status_of(const Channel& channel) const;
   uint32_t core_status(const Core& core) const;
-  void zero_memory(Tile& tile);
-  void write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes);
+  void write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes);
 
   // dma.cpp
   void push_task(Channel& channel, uint32_t value, OpRef op);
@@ -384,7 +378,6 @@ class Array {
   std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape& shape);
   void bind_ddr(Channel& channel);
-  void own_ddr(const DdrRegion& region);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   KnownBd::Side lock_side(const Channel& channel, uint32_t id, KnownBd::Side* known);
   static bool can_acquire(const Lock& lock, int32_t value);
@@ -392,7 +385,6 @@ class Array {
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
   [[noreturn, gnu::cold]] void refuse_release(const Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) const;
   void wake(Lock& lock, uint32_t tile);
-  [[noreturn, gnu::cold]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
 
   // stream.cpp
   void try_start(Channel& source);
@@ -404,31 +396,11 @@ class Array {
   void move_segment(Channel& channel, uint64_t words, uint64_t start, uint64_t end);
   void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start, uint64_t packets = 0);
   void finish_segment(Channel& source);
-  void copy_segment(Channel& source, const Route& route, uint64_t words);
   void deliver_header(Channel& source, const Route& route);
   void ready(Channel& channel);
   uint64_t serve_ddr(Channel& channel, uint64_t words);
   bool paused(const Channel& channel) const;
-  void settle_jobs(const Channel& channel);
-  void count_ddr(Channel& source, const Route& route, uint64_t words);
-  [[noreturn, gnu::cold]] void fail_unwritten(const Channel& source, uint64_t word) const;
-  std::string place_of(const Channel& source, uint64_t word) const;
-
-  // clock.cpp
-  void pass_segment(Channel& source, const Route& route, uint64_t words);
-  const uint8_t* known_words(Channel& source, uint64_t words);
-  bool may_know(const Channel& channel);
-  void learn(Channel& channel, const uint8_t* from, uint64_t words);
-  void lose(Channel& channel, uint64_t words);
-  void lose(Tile& tile, MemoryRange range);
-  void lose_ddr(const Channel& channel);
-  static bool is_lost(const Channel& channel);
-  static void catch_up(Channel& channel);
-  template <typename Visit>
-  void for_tiles_of(const Channel& channel, Visit visit);
-  [[noreturn, gnu::cold]] void fail_unknown(const Channel& source, uint64_t word) const;
-  [[noreturn, gnu::cold]] void fail_unknown(const Tile& tile, const char* what, uint64_t byte) const;
-  void check_known(const Tile& tile, const char* what, uint32_t offset) const;
+  void count_moved(Channel& source, const Route& route, uint64_t words);
 
   // merge.cpp
   Merge* merge_at(uint32_t arbiter_key);
@@ -441,7 +413,6 @@ class Array {
   size_t length_ahead(Channel& source);
   bool header_from_data(Channel& source);
   void take_packet_words(Channel& source, uint64_t words);
-  void read_deciding(const Channel& source, Cursor& from, uint8_t* to, uint64_t words);
   void finish_packet_segment(Channel& source);
   void check_control_header(const Channel& source, uint32_t control) const;
   bool execute_packets(Channel& source);
@@ -450,7 +421,7 @@ class Array {
     uint64_t words;
     uint64_t further;  // packets that begin in it
   };
-  Run with_further_packets(const Channel& source, uint64_t first) const;
+  Run with_further_packets(Channel& source, uint64_t first);
   bool writes_at_leisure(const Route& route, uint32_t control) const;
   size_t join_writes(const std::vector<uint32_t>& words, size_t at, uint32_t control);
   void queue_answer(const Tile& tile, Answer answer);
@@ -494,33 +465,8 @@ class Array {
   void end_acquire(Core& core);
   void begin_compute(Core& core);
   [[noreturn, gnu::cold]] void refuse_cycles(const Core& core, uint64_t cycles) const;
-  void observe_begin(const Core& core);
-  void check_ranges(const Core& core) const;
+  void check_bounds(const Core& core) const;
   [[noreturn, gnu::cold]] void refuse_bounds(const Core& core, const MemoryRange& range) const;
-  [[noreturn, gnu::cold]] void refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const;
-  void run_job(Core& core);
-  void join(Core& core);
-  [[noreturn, gnu::cold]] void fail_job(const Core& core, const std::exception_ptr& thrown) const;
-  void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
-  [[noreturn, gnu::cold]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
-  [[noreturn, gnu::cold]] void fail(const Core& core, const ProgramError& error, const std::string& accepted) const;
-
-  // replay.cpp
-  bool is_open_source(const Channel& channel) const;
-  void supply(Channel& channel);
-  void finish_supply(Channel& channel);
-  void copy_replayed(Channel& source, const Route& route, uint64_t words);
-  void prepare_answers();
-  void assume_bd(Channel& channel);
-  void drop_idle_padding(Channel& channel) const;
-  void expect_answer(const Tile& tile);
-  void answer(Core& core);
-  bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);
-
-  // replay_catch_up.cpp
-  void note_progress(const Channel& channel);
-  bool takes_bds(const Tile& tile, uint32_t first, uint32_t last) const;
-  bool takes_lock(const Tile& tile, uint32_t id, int32_t value) const;
 
   // explain.cpp
   std::string explain_core(const Core& core) const;
@@ -569,8 +515,6 @@ class Array {
     uint32_t channel;
   };
   std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
-  uint64_t job_nanoseconds_ = 0;  // moving average of host time per kernel call
-  size_t jobs_ = 0;               // kernel calls that were begun and not joined
   uint64_t bd_stamps_ = 0;        // handed out
   std::vector<uint8_t> scratch_;               // of copy_segment
   std::vector<uint32_t> spare_packet_;
@@ -579,6 +523,9 @@ class Array {
   static constexpr uint32_t kNearRegisters = 9, kRecentRegisters = 16;
   mutable std::array<std::array<RecentRegisters, kRecentRegisters>, 3> recent_{};
   std::vector<AnswerPort> answer_ports_;       // per tile
+  std::unique_ptr<OverlayPolicy> overlay_;
+  std::unique_ptr<Executor> own_executor_;
+  Executor* executor_ = nullptr;
 };
 
 uint32_t make_packet_header(uint32_t id, uint32_t type, const Tile& from);

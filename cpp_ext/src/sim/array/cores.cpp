@@ -4,7 +4,6 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "sim/array/observer.h"
 #include "sim/engine/interrupt.h"
 #include "onedispatch/hash.h"
 #include "onedispatch/txn_format.h"
@@ -15,17 +14,6 @@ namespace {
 
 // A program may do this many things in no time before time must pass.
 constexpr unsigned kActionsAtOnce = 256;
-
-// Handing a shorter kernel call to another thread costs more than it saves. Host time decides only
-// where a call runs, never what it does or how long it takes in the simulation.
-constexpr uint64_t kWorthAThread = 20'000;  // nanoseconds
-
-constexpr const char* kBlock = "the parameter block";
-
-bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
-  return range.bytes > 0 && bytes > 0 && range.offset < first + bytes &&
-         first < uint64_t{range.offset} + range.bytes;
-}
 
 }  // namespace
 
@@ -58,7 +46,7 @@ void Array::write_core_control(Core& core, uint32_t value) {
 }
 
 void Array::stop_core(Core& core) {
-  join(core);
+  executor_->stop(core);
   if (core.state == Core::State::kAcquire) {
     for (Tile& tile : tiles_)
       for (Lock& lock : tile.locks)
@@ -105,7 +93,7 @@ void Array::resume_core(Core& core) {
       check_interrupt();
       fail(core, left.what, "a run that is not interrupted");
     } catch (const ProgramError& error) {
-      if (options_.clock) check_known(tiles_[core.tile], kBlock, 0);
+      executor_->explain_nonsense(core);
       fail(core, error, "a sound parameter block and memory contents");
     }
     if (!perform(core)) return;
@@ -165,7 +153,7 @@ void Array::refuse_cycles(const Core& core, uint64_t cycles) const {
 
 void Array::begin_compute(Core& core) {
   const Action& action = *core.action;
-  check_ranges(core);
+  check_bounds(core);
   ++core.calls;
   core.busy += action.cycles;
   core.state = Core::State::kCompute;
@@ -173,94 +161,17 @@ void Array::begin_compute(Core& core) {
   core.owed_cycles = 0;
   if (now + cycles > kMaxCycles) refuse_cycles(core, cycles);
   prints_[core.index].note(now);
-  if (observer != nullptr) observe_begin(core);
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
-  if (action.job != nullptr && !options_.clock) run_job(core);
+  executor_->begin(core);
   events.push(now + cycles, EventKind::kCore, core.index, core.generation);
 }
 
-void Array::observe_begin(const Core& core) {
-  const Action& action = *core.action;
-  const MemoryPart& memory = tiles_[core.tile].memory;
-  if (action.job != nullptr) return observer->begins(core, memory, action.job->call());
-  for (const MemoryRange& block : action.reads) observer->decides(core, memory, block);
-}
-
-// Runs the call here at once, or on another thread. Calls that no other thread may make are not timed.
-void Array::run_job(Core& core) {
-  Work* const work = core.action->job;
-  if (options_.threads == 1 && !options_.trace) {
-    try {
-      work->run();
-    } catch (...) {
-      fail_job(core, std::current_exception());
-    }
-    return;
-  }
-  core.job = std::make_shared<Job>();
-  ++jobs_;
-  core.job->work = [work] { work->run(); };
-  if (options_.threads == 1 || job_nanoseconds_ < kWorthAThread) {
-    join(core);
-  } else {
-    WorkerPool::shared().submit(core.job);
-  }
-}
-
 void Array::finish_compute(Core& core) {
-  join(core);
-  const Action& action = *core.action;
+  const uint64_t nanoseconds = executor_->end(core);
   prints_[core.index].note(now);
-  if (options_.trace) trace_.end(core.index, now, action.cycles, core.job_nanoseconds);
-  const MemoryPart& memory = tiles_[core.tile].memory;
-  for (const MemoryRange& range : action.writes) {
-    if (options_.clock) {
-      lose(tiles_[core.tile], range);
-    } else if (range.bytes > 0) {
-      memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
-    }
-  }
-  if (observer != nullptr && action.job != nullptr) observer->ends(core, memory);
+  if (options_.trace) trace_.end(core.index, now, core.action->cycles, nanoseconds);
   core.state = Core::State::kRunning;
   changed(core.tile);
-}
-
-void Array::join(Core& core) {
-  if (!core.job) return;
-  const std::shared_ptr<Job> job = std::move(core.job);
-  core.job.reset();
-  --jobs_;
-  WorkerPool::shared().wait(*job);
-  core.job_nanoseconds = job->nanoseconds;
-  job_nanoseconds_ += job->nanoseconds / 16;
-  job_nanoseconds_ -= job_nanoseconds_ / 16;
-  if (job->error) fail_job(core, job->error);
-}
-
-void Array::fail_job(const Core& core, const std::exception_ptr& thrown) const {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const ProgramError& error) {
-    fail(core, error, "a kernel call that its memory can serve");
-  } catch (const CallInterrupted& left) {
-    check_interrupt();  // on the thread that Ctrl-C is for: what its handler raises
-    fail(core, left.what, "a run that is not interrupted");
-  } catch (const std::exception& error) {
-    fail(core, error.what(), "a kernel call that its memory can serve");
-  }
-  std::rethrow_exception(thrown);
-}
-
-void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing) {
-  const uint32_t index = tiles_[tile].core;
-  if (index == kNone || !cores_[index].job) return;
-  Core& core = cores_[index];
-  const auto touches = [&](const MemoryRange& range) { return overlap(range, first_byte, bytes); };
-  const auto& writes = core.action->writes;
-  const auto& reads = core.action->reads;
-  if (std::any_of(writes.begin(), writes.end(), touches) ||
-      (writing && std::any_of(reads.begin(), reads.end(), touches)))
-    join(core);
 }
 
 void Array::refuse_bounds(const Core& core, const MemoryRange& range) const {
@@ -268,28 +179,10 @@ void Array::refuse_bounds(const Core& core, const MemoryRange& range) const {
        "own data memory, 0x0 to " + hex(tiles_[core.tile].memory.bytes - 1));
 }
 
-void Array::refuse_unwritten(const Core& core, const MemoryRange& range, uint64_t byte) const {
-  if (options_.clock) fail_unknown(tiles_[core.tile], kBlock, byte);
-  fail(core,
-       "a kernel call that reads byte " + hex(byte) + " of its data memory (range " +
-           hex(range.offset) + " +" + std::to_string(range.bytes) + "), which was never written",
-       "memory that a DMA, the host or a kernel wrote before");
-}
-
-void Array::check_ranges(const Core& core) const {
-  const MemoryPart& memory = tiles_[core.tile].memory;
-  const auto check_bounds = [&](const MemoryRange& range) {
-    if (uint64_t{range.offset} + range.bytes > memory.bytes) refuse_bounds(core, range);
-  };
-  for (const MemoryRange& range : core.action->writes) check_bounds(range);
-  for (const MemoryRange& range : core.action->reads) {
-    check_bounds(range);
-    if (range.bytes == 0 || (options_.clock && core.action->job != nullptr)) continue;
-    const uint64_t first = range.offset / 4;
-    const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
-    const uint64_t bad = memory.first_unwritten(first, count);
-    if (bad != first + count) refuse_unwritten(core, range, bad * 4);
-  }
+void Array::check_bounds(const Core& core) const {
+  for (const RangesView& ranges : {core.action->writes, core.action->reads})
+    for (const MemoryRange& range : ranges)
+      if (uint64_t{range.offset} + range.bytes > tiles_[core.tile].memory.bytes) refuse_bounds(core, range);
 }
 
 void Array::refuse_lock(const Core& core, uint32_t view_id) const {

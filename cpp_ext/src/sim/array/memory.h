@@ -95,6 +95,22 @@ struct MemoryPart {
   uint64_t first_unwritten(uint64_t first, uint64_t count) const {
     return whole->valid.first_unwritten(first_word() + first, count) - first_word();
   }
+  static constexpr uint64_t kAllWritten = ~0ull;
+  // The first byte of a range, or of the word that the range begins in, that was never written.
+  uint64_t unwritten_byte(uint32_t offset, uint64_t range_bytes) const {
+    const uint64_t first = offset / 4, count = range_bytes == 0 ? 0 : (offset % 4 + range_bytes + 3) / 4;
+    const uint64_t bad = first_unwritten(first, count);
+    return bad == first + count ? kAllWritten : 4 * bad;
+  }
+  // Writes whole words; null: zeros.
+  void set(uint32_t offset, const uint8_t* from, uint64_t count) const {
+    if (from != nullptr) {
+      std::copy_n(from, count, data() + offset);
+    } else {
+      std::fill_n(data() + offset, count, uint8_t{0});
+    }
+    mark(offset / 4, count / 4);
+  }
 };
 
 }  // namespace onedispatch::sim

@@ -5,7 +5,6 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "sim/array/observer.h"
 #include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 #include "sim/transport/ports.h"
@@ -125,22 +124,9 @@ void Array::write_bd(const Access& access, const uint8_t* words, uint32_t count,
   tile.known_bds[access.index].stamp = 0;
 }
 
-void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes) {
-  join_overlapping(tile.index, offset, bytes, true);
-  if (observer != nullptr) observer->writes(tile.memory, offset, data, bytes);
-  std::memcpy(tile.memory.data() + offset, data, bytes);
-  tile.known.add(tile.memory.first_byte + offset, bytes);
-  tile.memory.mark(offset / 4, bytes / 4);
-  changed(tile.index);
-}
-
-void Array::zero_memory(Tile& tile) {
-  const uint64_t bytes = tile.memory.bytes;
-  join_overlapping(tile.index, 0, bytes, true);
-  if (observer != nullptr) observer->writes(tile.memory, 0, nullptr, bytes);
-  tile.known.add(tile.memory.first_byte, bytes);
-  std::fill_n(tile.memory.data(), bytes, uint8_t{0});
-  tile.memory.mark(0, bytes / 4);
+// Null: zeros.
+void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes) {
+  executor_->write(tile, offset, data, bytes);
   changed(tile.index);
 }
 
@@ -197,7 +183,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       tile.locks[index].released = false;  // what was done to it before does not tell who serves it now
       changed(tile.index);
       wake(tile.locks[index], tile.index);
-      if (options_.replay) expect_answer(tile);
+      overlay_->lock_changed(tile);
       return;
     case Treatment::kMaster:
       check_circuit(access, index, value);
@@ -209,7 +195,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
     case Treatment::kMux: tile.mux = value; break;
     case Treatment::kDemux: tile.demux = value; break;
     case Treatment::kMemoryControl:
-      if (value & 1) zero_memory(tile);
+      if (value & 1) write_memory(tile, 0, nullptr, tile.memory.bytes);
       return;
     case Treatment::kCoreControl: return write_core_control(cores_[tile.core], value);
     case Treatment::kLockFlags: return;  // write-to-clear; overflows are errors here, so they are never set
@@ -315,11 +301,7 @@ uint32_t Array::read(uint64_t address) {
   const RegisterInfo& info = *access.info;
   const uint32_t index = access.index;
   switch (info.what) {
-    case Treatment::kMemory:
-      join_overlapping(tile.index, access.offset, 4, false);
-      if (observer != nullptr) observer->depends("data memory that the controller reads");
-      if (options_.clock) check_known(tile, "a read", access.offset);
-      return load32(tile.memory.data() + access.offset);
+    case Treatment::kMemory: return executor_->read(tile, access.offset);
     case Treatment::kProgram: return tile.program[access.byte / 4];
     case Treatment::kBd: return tile.bds[index][access.byte / 4];
     case Treatment::kControl: return channel(tile.index, info.mm2s, index).control;
@@ -335,7 +317,7 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kDemux: return tile.demux;
     case Treatment::kTimerLow:
     case Treatment::kTimerHigh:
-      if (observer != nullptr) observer->depends("a timer");
+      executor_->depends("a timer");
       return static_cast<uint32_t>(info.what == Treatment::kTimerLow ? now : now >> 32);
     case Treatment::kCoreControl: return cores_[tile.core].control;
     case Treatment::kCoreStatus: return core_status(cores_[tile.core]);

@@ -6,19 +6,11 @@
 
 #include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
-#include "sim/array/observer.h"
 
 namespace onedispatch::sim {
 
-// A replayed transaction is foreign: bounds the total cost of its operations.
-constexpr uint64_t kEffortOfReplay = 10;  // times the event limit
-// Events (or 256 words each) without progress of any task that ends, until a write waits no longer.
-constexpr uint64_t kEffortOfCatchUp = 200'000;
-
 using V0 = txn::V0_1;
 using V1 = txn::V1_0;
-// A field of an operation in whichever version the transaction has.
-#define OD_FIELD(op, name, item) transaction_->field(op, V0::name::item, V1::name::item)
 
 Simulator::Simulator(const DeviceDescription& device, const Options& options, Overlays overlays)
     : array_(device, options), options_(options), overlays_(std::move(overlays)) {
@@ -38,7 +30,7 @@ void Simulator::load_overlay(uint32_t id) {
                                   "Add the overlay to the xclbin."});
   }
   const Transaction overlay(found->second.data(), found->second.size(), array_.device());
-  if (array_.observer != nullptr) array_.observer->depends("an overlay that it loads");
+  array_.executor().depends("an overlay that it loads");
   if (!fresh_) array_.reset();
   fresh_ = false;
   const Transaction* const outer = transaction_;
@@ -81,11 +73,10 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   next_ = 0;
   done_ = false;
   wait_ = Wait::kNone;
-  caught_up_ = false;
   report_ = RunReport{};
-  skipped_.clear();
   start_ = array_.now;
-  effort_mark_ = effort_start_ = array_.effort;
+  effort_start_ = array_.effort;
+  mark_effort();
   array_.set_regions(std::move(arguments));
   for (Channel& channel : array_.channels()) channel.tokens = 0;
   for (PrintLog& log : array_.prints()) log.take();
@@ -131,13 +122,8 @@ RunReport Simulator::run_engine(const uint8_t* bytes, size_t size, DdrRegions ar
 void Simulator::loop() {
   while (!done_) {
     pace_();
-    if (array_.events.empty() && wait_ == Wait::kCatchUp) end_catch_up();
     if (array_.events.empty()) {
-      if (options_.replay && array_.serve_starved(wait_ == Wait::kPoll ? &poll_address_ : nullptr)) {
-        if (wait_ != Wait::kNone) retry();
-        check_effort();
-        continue;
-      }
+      if (unblocks()) continue;
       throw SimulationError(
           "deadlock",
           {describe_wait(), "no event is left that could change that:" + array_.explain(awaited()),
@@ -151,20 +137,22 @@ void Simulator::loop() {
     } else {
       array_.handle(event);
       if (wait_ != Wait::kNone) retry();
-      if (options_.replay && wait_ != Wait::kNone) refuse_infeasible_wait();
     }
-    if (options_.replay || array_.effort - effort_mark_ > options_.event_limit) check_effort();
+    if (array_.effort >= check_due_) check_effort();
   }
 }
 
-uint64_t Simulator::effort_of_replay() const { return kEffortOfReplay * options_.event_limit; }
+void Simulator::mark_effort() {
+  effort_mark_ = array_.effort;
+  check_due_ = check_due();
+}
 
-void Simulator::check_effort() const {
-  const uint64_t all = effort_of_replay();
-  if (options_.replay && array_.effort - effort_start_ > all)
-    throw SimulationError("livelock", {describe_wait(), "more than " + counted(all, "event") + " in all",
-                                       "transactions of a size that can be replayed",
-                                       "Raise the event limit if it is meant to move so much."});
+uint64_t Simulator::check_due() const {
+  const uint64_t most = ~0ull - effort_mark_;
+  return options_.event_limit < most ? effort_mark_ + options_.event_limit + 1 : ~0ull;
+}
+
+void Simulator::check_effort() {
   if (array_.effort - effort_mark_ <= options_.event_limit) return;
   throw SimulationError("livelock",
                         {describe_wait(),
@@ -184,10 +172,13 @@ void Simulator::step() {
     }
     const Op& op = ops[next_];
     array_.current_op = ref();
-    effort_mark_ = array_.effort;
-    feasibility_check_due_ = kFeasibilityCheckInterval;
+    mark_effort();
     extra_cost_ = 0;
-    if (must_catch_up(op) || !execute(op)) return;
+    if (postpones(op)) {
+      wait_ = Wait::kPostponed;
+      return;
+    }
+    if (!execute(op)) return;
     const uint64_t resume = array_.now + cost_of(op) + extra_cost_;
     ++next_;
     if (!array_.events.empty() && array_.events.next_time() <= resume) {
@@ -196,28 +187,6 @@ void Simulator::step() {
     }
     array_.now = resume;
   }
-}
-
-bool Simulator::takes_away(const Op& op) const {
-  if (op.code == txn::op::WRITE)
-    return array_.takes_away(OD_FIELD(op, WRITE, reg), 1, static_cast<uint32_t>(OD_FIELD(op, WRITE, value)));
-  if (op.code != txn::op::BLOCKWRITE) return false;
-  return array_.takes_away(OD_FIELD(op, BLOCKWRITE, reg), block_words(op), 0);
-}
-
-// Replay: whether the operation has to wait for tasks before it (replay_catch_up.cpp).
-bool Simulator::must_catch_up(const Op& op) {
-  const bool has_waited = std::exchange(caught_up_, false);  // of this operation alone
-  if (!options_.replay || has_waited || array_.events.empty() || !takes_away(op)) return false;
-  wait_ = Wait::kCatchUp;
-  progress_seen_ = array_.progress;
-  return true;
-}
-
-void Simulator::end_catch_up() {
-  wait_ = Wait::kNone;
-  caught_up_ = true;
-  array_.events.push(array_.now, EventKind::kController, 0, 0);
 }
 
 // Of a BLOCKWRITE; its payload is its last part.
@@ -278,10 +247,7 @@ bool Simulator::execute_custom(const Op& op) {
       return true;
     case txn::op::TIMER_134: return true;
     default:
-      if (options_.replay && op.code >= txn::op::CUSTOM_BEGIN) {
-        ++skipped_[op.code];
-        return true;
-      }
+      if (skips(op)) return true;
       unsupported(op, "operations with published semantics");
   }
 }
@@ -309,7 +275,7 @@ bool Simulator::begin_poll(const Op& op) {
   poll_tile_ = array_.tile_of(poll_address_);
   array_.take_change(poll_tile_);
   if (poll()) return true;
-  if (options_.replay) refuse_impossible_poll();
+  check_poll();
   if (charge_ && wait_for_timer()) return false;
   wait_ = Wait::kPoll;
   return false;
@@ -385,15 +351,7 @@ bool Simulator::take_merged_tokens() {
 
 // Something happened: is the operation that waits served now?
 void Simulator::retry() {
-  if (wait_ == Wait::kCatchUp) {
-    if (progress_seen_ != array_.progress) {
-      progress_seen_ = array_.progress;
-      effort_mark_ = array_.effort;
-    }
-    if (array_.effort - effort_mark_ > kEffortOfCatchUp) array_.give_up();
-    if (!takes_away(transaction_->ops()[next_])) end_catch_up();
-    return;
-  }
+  if (wait_ == Wait::kPostponed) return retry_postponed();
   bool served = false;
   if (wait_ == Wait::kPoll) {
     served = array_.take_change(poll_tile_) && poll();
@@ -405,7 +363,7 @@ void Simulator::retry() {
   wait_ = Wait::kNone;
   array_.events.push(array_.now + cost_of(transaction_->ops()[next_]), EventKind::kController, 0, 0);
   ++next_;
-  effort_mark_ = array_.effort;
+  mark_effort();
 }
 
 void Simulator::execute_patch(const Op& op) {

@@ -22,25 +22,65 @@ class Simulator {
  public:
   // Loads overlay 0 when there is one. Throws TransactionError or SimulationError.
   Simulator(const DeviceDescription& device, const Options& options, Overlays overlays);
+  virtual ~Simulator() = default;
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
 
   // Runs a transaction on these kernel arguments. After an error the next run starts with a
   // freshly loaded overlay 0.
   RunReport run(const uint8_t* bytes, size_t size, DdrRegions arguments);
-
-  // Emulates a foreign transaction without its overlay (see replay.cpp). Needs Options::replay; the
-  // array starts afresh. What stops it is part of the report. Throws TransactionError.
-  ReplayReport replay(const uint8_t* bytes, size_t size, const ControlPackets& packets = {});
 
   Array& array() { return array_; }
   // What cores printed in the last run, as far as it came.
   std::vector<PrintReport> take_prints() { return std::move(prints_); }
   bool broken() const { return broken_; }
 
- private:
-  // Effort of a wait, in events or 256 words each, until a replay asks whether it can end at all.
-  static constexpr uint64_t kFeasibilityCheckInterval = 10'000;
-  enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kCatchUp };
+ protected:
+  enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kPostponed };
 
+  // --- What a transaction without its overlay changes (replay/replay_simulator.h) ---
+  // Whether the operation must wait for what is under way, before it is executed.
+  virtual bool postpones(const Op&) { return false; }
+  virtual void retry_postponed() {}
+  virtual bool skips(const Op&) { return false; }  // an operation without published semantics
+  virtual void check_poll() const {}               // one that is not true at once
+  // No event is left: whether there is one now.
+  virtual bool unblocks() { return false; }
+  // The effort at which check_effort() is next called.
+  virtual uint64_t check_due() const;
+  virtual void check_effort();
+
+  void begin_run(const Transaction& transaction, DdrRegions arguments);
+  void load_overlay(uint32_t id);
+  void loop();
+  void retry();
+  virtual void mark_effort();  // the controller made progress
+  uint32_t block_words(const Op& op) const;
+  OpRef ref() const;
+  Array::Awaited awaited() const;
+  std::string describe_poll() const;
+  std::string describe_wait() const;
+  void finish_report(uint64_t events_before, uint64_t end);
+
+  Array array_;
+  Options options_;
+  Overlays overlays_;
+  bool broken_ = true;  // until an overlay is loaded
+  InterruptPace pace_;
+
+  // Of the current run.
+  const Transaction* transaction_ = nullptr;
+  size_t next_ = 0;
+  Wait wait_ = Wait::kNone;
+  uint64_t poll_address_ = 0;
+  uint32_t poll_tile_ = 0, poll_value_ = 0, poll_mask_ = 0;
+  std::vector<Channel*> token_channels_;
+  uint32_t merge_tokens_ = 0, merge_columns_ = 0;
+  uint64_t effort_mark_ = 0, effort_start_ = 0, check_due_ = 0;
+  uint64_t start_ = 0;
+  RunReport report_;
+
+ private:
   RunReport run_engine(const uint8_t* bytes, size_t size, DdrRegions arguments);
   std::string why_never_recorded() const;
   ArrayState state();
@@ -50,14 +90,6 @@ class Simulator {
   RunReport recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made);
   bool play(const Recording& recording, const DdrRegions& arguments);
   RunReport verified_run(const Recording* found, const uint8_t* bytes, size_t size, const DdrRegions& arguments);
-  void begin_run(const Transaction& transaction, DdrRegions arguments);
-  void settle();
-  bool takes_away(const Op& op) const;
-  bool must_catch_up(const Op& op);
-  void end_catch_up();
-  void finish_replay(ReplayReport& report) const;
-  void load_overlay(uint32_t id);
-  void loop();
   void step();
   bool execute(const Op& op);  // false: blocked
   bool execute_custom(const Op& op);
@@ -70,58 +102,27 @@ class Simulator {
   bool wait_for_timer();
   bool take_tokens();
   bool take_merged_tokens();
-  void retry();
-  uint32_t block_words(const Op& op) const;
   uint64_t cost_of(const Op& op) const;
-  OpRef ref() const;
-  std::string describe_wait() const;
-  Array::Awaited awaited() const;
-  std::string describe_poll() const;
   void check_finished() const;
-  uint64_t effort_of_replay() const;
   void check_at_rest();
-  void check_effort() const;
-  void refuse_infeasible_wait();  // replay_feasibility.cpp
-  void refuse_impossible_poll() const;
   [[noreturn, gnu::cold]] void unsupported(const Op& op, const std::string& accepted) const;
 
   void begin_statistics();
   void add_statistics();
-  void finish_report(uint64_t events_before, uint64_t end);
   void finish_trace();
   void collect_prints();
 
-  Array array_;
-  Options options_;
-  Overlays overlays_;
-  bool broken_ = true;  // until an overlay is loaded
-  bool fresh_ = true;   // the array is as it was made, or reset, and an overlay may be loaded at once
-  InterruptPace pace_;
+  bool fresh_ = true;  // the array is as it was made, or reset, and an overlay may be loaded at once
 
   // Of the current run.
-  const Transaction* transaction_ = nullptr;
-  size_t next_ = 0;
   bool done_ = false;
   bool charge_ = true;  // false while an overlay is loaded: that costs a constant
-  Wait wait_ = Wait::kNone;
-  uint64_t poll_address_ = 0;
-  uint32_t poll_tile_ = 0, poll_value_ = 0, poll_mask_ = 0;
   uint64_t tokens_seen_ = 0;
-  std::vector<Channel*> token_channels_;
-  uint32_t merge_tokens_ = 0, merge_columns_ = 0;
   uint64_t extra_cost_ = 0;
-  uint64_t effort_mark_ = 0, effort_start_ = 0;
-  uint64_t feasibility_check_due_ = 0;   // replay: effort of a wait at which its feasibility is checked
-  bool packets_given_ = false;  // replay: control packets may change anything at any time
-  bool caught_up_ = false;  // replay: the next operation has waited for the tasks before it
-  uint64_t progress_seen_ = 0;  // replay: of the array, while a write waits
-  uint64_t start_ = 0;
-  RunReport report_;
   std::vector<PrintReport> prints_;
   Recordings recordings_;
   ArrayState state_;           // at rest
   bool state_known_ = false;   // no run of the engine since
-  std::map<uint8_t, uint32_t> skipped_;  // replay: custom opcodes without known meaning, how often
   struct Counters {
     uint64_t bytes = 0, busy = 0, active = 0, calls = 0;
   };

@@ -59,7 +59,7 @@ void Simulator::finish_report(uint64_t events_before, uint64_t end) {
     const Tile& tile = array_.tiles()[c.tile];
     const uint64_t stall = sum.active > sum.busy ? sum.active - sum.busy : 0;
     report_.channels.push_back(
-        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall, c.open});
+        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall, array_.overlay().is_open(c)});
   }
   for (size_t i = 0; i < core_sum_.size(); ++i) {
     const Counters& sum = core_sum_[i];
@@ -82,7 +82,7 @@ void Simulator::finish_trace() {
 
 // Also of a run that fails: what its calls printed so far says why.
 void Simulator::collect_prints() {
-  array_.wait_for_jobs();
+  array_.executor().settle();
   prints_.clear();
   for (size_t i = 0; i < array_.prints().size(); ++i) {
     const Tile& tile = array_.tiles()[array_.cores()[i].tile];

@@ -18,6 +18,9 @@ struct Op {
   uint8_t code;
 };
 
+// A field of an operation in whichever version the transaction has.
+#define OD_FIELD(op, name, item) transaction_->field(op, txn::V0_1::name::item, txn::V1_0::name::item)
+
 class Transaction {
  public:
   // Checks header and framing of every operation; what follows the transaction is ignored. Keeps a

@@ -52,18 +52,6 @@ std::string first_difference(const std::vector<uint8_t>& played, const std::vect
   return "";
 }
 
-// Looks on for as long as it is there.
-class Observed {
- public:
-  Observed(Array& array, Observer& observer) : array_(array) { array_.observer = &observer; }
-  ~Observed() { array_.observer = nullptr; }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
-
- private:
-  Array& array_;
-};
-
 // Only a recording says beforehand what a run will write: the engine works in staging buffers, whose results `give_back`
 // copies to the caller's memory.
 class Staged {
@@ -177,11 +165,8 @@ RunReport Simulator::replayed(const Recording& recording, const DdrRegions& argu
 RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made) {
   const ArrayState before = broken_ ? nullptr : state();
   const uint64_t start = array_.now;
-  Recorder recorder(arguments, array_.channels());
-  RunReport report = [&] {
-    const Observed observed(array_, recorder);
-    return run_engine(bytes, size, arguments);
-  }();
+  Recorder recorder(array_, arguments);
+  RunReport report = run_engine(bytes, size, arguments);
   Recordings::History& history = recordings_.history(bytes, size);
   report.recorded = kRecorded;
   try {

@@ -133,44 +133,61 @@ void Recorder::write(const Channel& channel, const Slice& slice) {
   channel.cursor.for_runs(slice.words, piece, [](uint64_t) {});
 }
 
-void Recorder::moves(const Channel& source, const Route& route, uint64_t words) {
-  if (refused()) return;
-  const Slice slice = read(source, words);
-  for (size_t i = 0; i < route.destinations.size() && !refused(); ++i)
-    write(channels_[route.destinations[i].channel], slice);
+void Recorder::move(Channel& source, const Route& route, uint64_t words) {
+  if (!refused()) record_move(source, route, words);
+  does_.move(source, route, words);
 }
 
-void Recorder::decides(const Channel& source, uint64_t words) {
-  if (refused()) return;
+void Recorder::record_move(const Channel& source, const Route& route, uint64_t words) {
+  const Slice slice = read(source, words);
+  for (size_t i = 0; i < route.destinations.size() && !refused(); ++i)
+    write(array_.channels()[route.destinations[i].channel], slice);
+}
+
+void Recorder::take(Channel& source, uint32_t* to, uint64_t words) {
+  if (!refused()) record_decision(source, words);
+  does_.take(source, to, words);
+}
+
+void Recorder::record_decision(const Channel& source, uint64_t words) {
   const Slice slice = read(source, words);
   if (!refused()) flow_.deciding.push_back(slice);
 }
 
-void Recorder::decides(const Core& core, const MemoryPart& memory, MemoryRange block) {
-  if (refused()) return;
+void Recorder::record_block(const Core& core, MemoryRange block) {
+  const MemoryPart& memory = memory_of(core);
   const Slice slice = read(*memory.whole, memory.first_word() + block.offset / 4, words_of(block));
   if (refused()) return;
   flow_.deciding.push_back(slice);
   cores_[core.index].block_read = true;
 }
 
-void Recorder::writes(const Channel& channel, uint32_t word) {
-  if (refused()) return;
-  builder_.add(Space(Space::kLiteral, 0), static_cast<uint32_t>(flow_.literals.size()), 1);
-  flow_.literals.push_back(word);
-  write(channel, add_segment(1));
-}
-
-void Recorder::writes(const MemoryPart& memory, uint32_t offset, const uint8_t* data, uint64_t bytes) {
-  if (refused()) return;
-  const auto words = static_cast<uint32_t>(bytes / 4);
-  if (data == nullptr) {
+// Words that no memory held before; null: zeros.
+Slice Recorder::literals(const uint8_t* from, uint32_t words) {
+  if (from == nullptr) {
     builder_.add(Space(Space::kPadding, 0), 0, words);
   } else {
     builder_.add(Space(Space::kLiteral, 0), static_cast<uint32_t>(flow_.literals.size()), words);
-    for (uint32_t i = 0; i < words; ++i) flow_.literals.push_back(load32(data + size_t{4} * i));
+    for (uint32_t i = 0; i < words; ++i) flow_.literals.push_back(load32(from + size_t{4} * i));
   }
-  pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + offset / 4, add_segment(words));
+  return add_segment(words);
+}
+
+void Recorder::deliver(Channel& destination, const uint8_t* words, uint64_t count) {
+  if (!refused()) write(destination, literals(words, static_cast<uint32_t>(count)));
+  does_.deliver(destination, words, count);
+}
+
+void Recorder::write(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes) {
+  const MemoryPart& memory = tile.memory;
+  if (!refused())
+    pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + offset / 4, literals(data, static_cast<uint32_t>(bytes / 4)));
+  does_.write(tile, offset, data, bytes);
+}
+
+uint32_t Recorder::read(const Tile& tile, uint32_t offset) {
+  depends("data memory that the controller reads");
+  return does_.read(tile, offset);
 }
 
 uint32_t Recorder::view_of(const MemoryPart& memory, MemoryRange range) {
@@ -225,9 +242,19 @@ uint32_t Recorder::unit_of(CoreState& state, const MemoryPart& memory, const Ker
   return state.unit;
 }
 
-void Recorder::begins(const Core& core, const MemoryPart& memory, const KernelCall* call) {
-  if (refused()) return;
+void Recorder::begin(Core& core) {
+  const Work* const job = core.action->job;
+  if (job != nullptr && !refused()) record_begin(core, job->call());
+  if (job == nullptr)
+    for (const MemoryRange& block : core.action->reads)
+      if (!refused()) record_block(core, block);
+  does_.begin(core);
+}
+
+// `call`: null where a call can be made by its core alone.
+void Recorder::record_begin(const Core& core, const KernelCall* call) {
   if (call == nullptr) return refuse("a kernel of a plug-in runs, or one that prints");
+  const MemoryPart& memory = memory_of(core);
   CoreState& state = cores_[core.index];
   const MemoryRange& out = call->chunks[params::kOutPort];
   FlowCall traced;
@@ -257,8 +284,14 @@ void Recorder::set(const MemoryPart& memory, MemoryRange range, uint32_t& segmen
   pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, {segment, 0, words});
 }
 
-void Recorder::ends(const Core& core, const MemoryPart& memory) {
-  if (refused()) return;
+uint64_t Recorder::end(Core& core) {
+  const uint64_t nanoseconds = does_.end(core);
+  if (core.action->job != nullptr && !refused()) record_end(core);
+  return nanoseconds;
+}
+
+void Recorder::record_end(const Core& core) {
+  const MemoryPart& memory = memory_of(core);
   const CoreState& state = cores_[core.index];
   Unit& unit = flow_.units[state.unit];
   const KernelCall& call = state.call;

@@ -1,28 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a run down while the engine makes it.
+// Writes a run down while the engine makes it and another executor does it.
 #pragma once
 #include <map>
 #include <unordered_map>
 #include <utility>
 
 #include "sim/array/array.h"
-#include "sim/array/observer.h"
+#include "sim/execute/executor.h"
 #include "sim/record/dataflow.h"
 
 namespace onedispatch::sim {
 
-class Recorder final : public Observer {
+class Recorder final : public Executor {
  public:
-  Recorder(const DdrRegions& arguments, const std::vector<Channel>& channels) : arguments_(arguments), channels_(channels) {}
+  // Takes the place of the array's executor, which does what this one writes down, for as long as it is there.
+  Recorder(Array& array, const DdrRegions& arguments) : array_(array), does_(array.executor()), arguments_(arguments) { array.execute_by(this); }
+  ~Recorder() override { array_.execute_by(nullptr); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
-  void moves(const Channel& source, const Route& route, uint64_t words) override;
-  void decides(const Channel& source, uint64_t words) override;
-  void decides(const Core& core, const MemoryPart& memory, MemoryRange block) override;
-  void writes(const Channel& channel, uint32_t word) override;
-  void writes(const MemoryPart& memory, uint32_t offset, const uint8_t* data, uint64_t bytes) override;
-  void begins(const Core& core, const MemoryPart& memory, const KernelCall* call) override;
-  void ends(const Core& core, const MemoryPart& memory) override;
+  void move(Channel& source, const Route& route, uint64_t words) override;
+  void deliver(Channel& destination, const uint8_t* words, uint64_t count) override;
+  void place(Channel& channel) override { does_.place(channel); }
+  Words ahead(Channel& source, uint64_t most) override { return does_.ahead(source, most); }
+  uint32_t peek(Channel& source) override { return does_.peek(source); }
+  void take(Channel& source, uint32_t* to, uint64_t words) override;
+  void write(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes) override;
+  uint32_t read(const Tile& tile, uint32_t offset) override;
   void depends(const char* on) override { refuse(std::string("what it does depends on ") + on); }
+  void begin(Core& core) override;
+  uint64_t end(Core& core) override;
+  void stop(const Core& core) override { does_.stop(core); }
+  void settle() override { does_.settle(); }
+  void reset() override { does_.reset(); }
 
   const std::string& refusal() const { return flow_.refusal; }
   Dataflow take() {
@@ -44,6 +54,13 @@ class Recorder final : public Observer {
   void refuse(std::string why);
   uint32_t argument_of(const DdrRegion& region) const;
   uint32_t add_access(const Channel& channel, uint64_t words, bool write, Slice source);
+  const MemoryPart& memory_of(const Core& core) const { return array_.tiles()[core.tile].memory; }
+  void record_move(const Channel& source, const Route& route, uint64_t words);
+  void record_decision(const Channel& source, uint64_t words);
+  void record_block(const Core& core, MemoryRange block);
+  void record_begin(const Core& core, const KernelCall* call);
+  void record_end(const Core& core);
+  Slice literals(const uint8_t* from, uint32_t words);
   Slice read(const Channel& source, uint64_t words);
   Slice read(const Memory& memory, uint64_t first, uint64_t words);
   Slice add_segment(uint32_t words);
@@ -56,8 +73,9 @@ class Recorder final : public Observer {
   bool holds(const MemoryPart& memory, MemoryRange range, uint32_t segment);
   void set(const MemoryPart& memory, MemoryRange range, uint32_t& segment, Space space);
 
+  Array& array_;
+  Executor& does_;
   const DdrRegions& arguments_;
-  const std::vector<Channel>& channels_;
   Dataflow flow_;
   BlockBuilder builder_;
   std::vector<Slice> slices_;

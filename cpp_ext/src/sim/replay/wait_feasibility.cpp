@@ -10,7 +10,7 @@
 
 namespace onedispatch::sim {
 
-WaitFeasibility::WaitFeasibility(const Array& array) : array_(array), active_(array.channels_.size()) {
+WaitFeasibility::WaitFeasibility(const Array& array, const AbsentOverlay& overlay) : array_(array), overlay_(overlay), active_(array.channels_.size()) {
   for (const Channel& c : array_.channels_) active_[c.index] = c.running && c.state != ChannelState::kAcquire;
   for (bool grown = true; grown;) {
     grown = false;
@@ -35,8 +35,8 @@ bool WaitFeasibility::only_endless() const {
   const bool channels = std::all_of(array_.channels_.begin(), array_.channels_.end(), [&](const Channel& c) {
     return !c.running || c.state == ChannelState::kAcquire || c.state == ChannelState::kReady || endless(c);
   });
-  return channels && std::none_of(array_.cores_.begin(), array_.cores_.end(), [](const Core& core) {
-    return core.answer_due || core.state == Core::State::kCompute || core.state == Core::State::kRunning;
+  return channels && std::none_of(array_.cores_.begin(), array_.cores_.end(), [&](const Core& core) {
+    return overlay_.answers_soon(core) || core.state == Core::State::kCompute || core.state == Core::State::kRunning;
   });
 }
 

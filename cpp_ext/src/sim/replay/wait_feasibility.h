@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/array/array.h"
+#include "sim/replay/absent_overlay.h"
 
 namespace onedispatch::sim {
 
@@ -15,7 +15,7 @@ namespace onedispatch::sim {
 // reloaded, except by control packets; a replay with control packets is never judged.
 class WaitFeasibility {
  public:
-  explicit WaitFeasibility(const Array& array);
+  WaitFeasibility(const Array& array, const AbsentOverlay& overlay);
 
   // Returns why (register & mask) == value can never become true; "" if it may.
   std::string why_poll_cannot_succeed(uint64_t address, uint32_t mask, uint32_t value) const;
@@ -49,6 +49,7 @@ class WaitFeasibility {
   bool any_user(const Tile& tile, uint32_t lock, Uses uses) const;
 
   const Array& array_;
+  const AbsentOverlay& overlay_;
   std::vector<uint8_t> active_;
 };
 

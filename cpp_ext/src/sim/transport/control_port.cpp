@@ -15,7 +15,6 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "sim/array/observer.h"
 #include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 
@@ -81,7 +80,6 @@ void Array::fail_packet(const Channel& s, const std::string& given, const std::s
 // A packet may begin, or go on, on a stream whose route says that ids or control ports matter. True:
 // it leads to DMAs, and its data moves as that of any stream.
 bool Array::start_packet(Channel& s) {
-  catch_up(s);
   if (!s.packet_open) {
     if (!s.header_due && !header_from_data(s)) return true;
     if (!open_packet(s)) return false;
@@ -104,12 +102,10 @@ bool Array::start_packet(Channel& s) {
 
 // `first` words, the rest of a packet, and of those behind it that go the same way, where all of them write what
 // waits for another access to matter. Where others might send in between, each packet is alone.
-Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
+Array::Run Array::with_further_packets(Channel& s, uint64_t first) {
   if (s.packet_words.size() != 1 || first < kHeaders || s.route->shared) return {first, 0};
-  const uint64_t most = std::min({s.words_left, s.cursor.left_of_run(), timing_.ddr_segment_words});
-  const uint8_t* const at = s.cursor.readable(most);
-  if (at == nullptr && options_.clock && s.cursor.contiguous(most) != nullptr) fail_unknown(s, s.cursor.next_word());
-  if (at == nullptr || !writes_at_leisure(*s.route, load32(at))) return {first, 0};
+  const auto [at, most] = executor_->ahead(s, std::min(s.words_left, timing_.ddr_segment_words));
+  if (most == 0 || !writes_at_leisure(*s.route, load32(at))) return {first, 0};
   Run run{first, 0};
   while (run.words + kHeaders <= most && load32(at + 4 * run.words) == s.packet_words[0]) {
     const uint32_t control = load32(at + 4 * run.words + 4);
@@ -133,24 +129,19 @@ bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
 // moves with it. What is unwritten there, or wrong, is refused when it is taken.
 size_t Array::length_ahead(Channel& s) {
   if (s.packet_words.size() + 1 != kHeaders || s.words_left == 0) return length_of(s.packet_words);
-  settle_jobs(s);
-  const uint8_t* const at = s.cursor.readable(1);
-  return at == nullptr ? kHeaders : length_by(load32(at));
+  const auto [at, known] = executor_->ahead(s, 1);
+  return known == 0 ? kHeaders : length_by(load32(at));
 }
 
 // Reads the id from the data and follows it. False: to DMAs; then the header is consumed.
 bool Array::header_from_data(Channel& s) {
-  uint8_t bytes[4];
-  Cursor ahead = s.cursor;
-  read_deciding(s, ahead, bytes, 1);
-  const uint32_t header = load32(bytes);
+  uint32_t header = executor_->peek(s);
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
   if (!s.route->controls.empty()) return true;
-  if (observer != nullptr) observer->decides(s, 1);
+  executor_->take(s, &header, 1);
   s.header_word = header;
   s.header_due = true;
-  s.cursor = ahead;
   --s.words_left;
   s.bytes += 4;
   if (s.region) {
@@ -165,19 +156,10 @@ bool Array::header_from_data(Channel& s) {
   return false;
 }
 
-// Words of the source, or from where it goes on: what they say decides what happens.
-void Array::read_deciding(const Channel& s, Cursor& from, uint8_t* to, uint64_t words) {
-  settle_jobs(s);
-  const uint64_t first = from.next_word(), unwritten = from.gather(to, words);
-  if (options_.clock && (unwritten != Cursor::kAllWritten || is_lost(s))) fail_unknown(s, unwritten != Cursor::kAllWritten ? unwritten : first);
-  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
-}
-
 void Array::take_packet_words(Channel& s, uint64_t words) {
-  if (observer != nullptr) observer->decides(s, words);
   const size_t before = s.packet_words.size();
   s.packet_words.resize(before + words);
-  read_deciding(s, s.cursor, reinterpret_cast<uint8_t*>(s.packet_words.data() + before), words);
+  executor_->take(s, s.packet_words.data() + before, words);
   s.words_left -= words;
   s.bytes += words * 4;
   if (s.region) s.region->bytes_read += words * 4;
@@ -291,7 +273,7 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const uint32_t* p
 // --- Answers of reads, and tokens: packets from the control slave port of the tile --------------------------
 
 void Array::queue_answer(const Tile& tile, Answer answer) {
-  if (observer != nullptr) observer->depends("registers that a packet reads");
+  executor_->depends("registers that a packet reads");
   AnswerPort& port = answer_ports_[tile.index];
   Channel& c = channels_[tile.answers];
   const Route* route = find_route(c, true, answer.id);  // an error of the packet that asks

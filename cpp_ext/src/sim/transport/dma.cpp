@@ -51,7 +51,7 @@ void Array::start_task(Channel& c, const Task& task, bool cold) {
   c.task = task;
   c.repeats_left = task.repeat;
   c.walked = 0;
-  c.given_up = false;
+  ++c.tasks;
   changed(c.tile);
   uint64_t delay = timing_.bd_setup + timing_.channel_start;
   if (c.kind == TileKind::kShim)
@@ -76,8 +76,8 @@ KnownBd* Array::known_to(const Channel& c) {
 
 // Takes what the BD says now; it may be written anew while the channel waits.
 void Array::load_bd(Channel& c, const KnownBd& known) {
-  c.bd_stamp = options_.replay ? 0 : known.stamp;  // a replay may take a BD for another one
-  c.has_footprint = c.bd_stamp != 0 && known.has_footprint && (c.mm2s || !known.footprint.cursor.padded());
+  c.bd_stamp = known.stamp;
+  c.has_footprint = known.has_footprint && (c.mm2s || !known.footprint.cursor.padded());
   if (!c.has_footprint) {
     c.bd = known.bd;
     return;
@@ -116,8 +116,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   KnownBd& known = know_bd(tile, bd_id);
   load_bd(c, known);
   c.lag = 0;
-  if (options_.replay && !c.bd.valid) assume_bd(c);
-  if (!c.bd.valid || c.bd.compression) refuse_bd(c);
+  if ((!c.bd.valid && !overlay_->provides_bd(c)) || c.bd.compression) refuse_bd(c);
   c.ready_time = now + delay;
   if (c.bd.acquire) {
     const auto [lock, lock_tile] = lock_side(c, c.bd.acquire_lock, &known.acquire);
@@ -178,8 +177,11 @@ void Array::check_padding(const Channel& c, unsigned count) const {
 
 // Finds how much data the channel's BD moves, and where it lies.
 void Array::place_bd(Channel& c) {
-  if (options_.replay) drop_idle_padding(c);
-  const bool padded = has_padding(c.bd.shape);
+  bool padded = has_padding(c.bd.shape);
+  if (padded) {
+    overlay_->relax_padding(c);
+    padded = has_padding(c.bd.shape);
+  }
   Shape shape = padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
   if (padded) check_padding(c, shape.count);
   if (shape.length == 0) shape.base = reg::mem::kOwnMemoryView / 4;  // no memory at all: wherever it points
@@ -258,14 +260,6 @@ void Array::bind_memory(Channel& c, Shape& shape) {
   c.cursor = Cursor(shape, own.memory.whole->bytes.data(), &own.memory.whole->valid, pad);
 }
 
-// What channels read of the region they read where it lies from then on.
-void Array::own_ddr(const DdrRegion& region) {
-  if (region.copied == nullptr || options_.clock) return;
-  own(regions_, region);
-  for (Channel& c : channels_)
-    if (c.region != nullptr) c.cursor.follow(c.region->data);
-}
-
 // The cursor has the pattern, and span_bytes how far it reaches: finds where in which buffer it begins.
 void Array::bind_ddr(Channel& c) {
   const Tile& own = tiles_[c.tile];
@@ -285,12 +279,11 @@ void Array::bind_ddr(Channel& c) {
       }
       region->first = std::min(region->first, address - region->address);
       region->end = std::max(region->end, address - region->address + bytes);
-      if (!c.mm2s) own_ddr(*region);
       c.region = region.get();
       c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;
       c.first_byte = address - region->origin;
-      if (options_.clock && !c.mm2s) lose_ddr(c);
+      executor_->place(c);
       return;
     }
   }
@@ -332,8 +325,7 @@ void Array::finish_bd(Channel& c) {
   forget_memory(c);
   if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
   c.state = ChannelState::kDelay;
-  if (options_.replay) note_progress(c);
-  ++c.walked;
+  progress += c.walked++ <= tile.bds.size();
   if (c.bd.release_value != 0) {
     const auto [lock, lock_tile] = lock_side(c, c.bd.release_lock, known != nullptr ? &known->release : nullptr);
     add_to_lock(*lock, lock_tile, c.bd.release_lock, c.bd.release_value, Releaser{&c, nullptr});
@@ -468,18 +460,15 @@ void Array::refuse_release(const Lock& lock, uint32_t tile, uint32_t id, int32_t
 }
 
 void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) {
-  // A lock that is never acquired here is emptied by a partner outside the transaction.
-  if (options_.replay && !lock.taken && lock.value + value > static_cast<int32_t>(reg::LOCK_MAX)) {
-    lock.value = 0;
-    ++lock.assumed;
-  }
+  constexpr auto kMost = static_cast<int32_t>(reg::LOCK_MAX);
+  if (lock.value + value > kMost && overlay_->empties(lock, tile)) lock.value = 0;
   const int32_t sum = lock.value + value;
-  if (sum < 0 || sum > static_cast<int32_t>(reg::LOCK_MAX)) refuse_release(lock, tile, id, value, who);
+  if (sum < 0 || sum > kMost) refuse_release(lock, tile, id, value, who);
   lock.value = sum;
   lock.released = true;
   changed(tile);
   if (!lock.waiters.empty()) wake(lock, tile);
-  if (options_.replay) expect_answer(tiles_[tile]);
+  if (lock.watched) overlay_->lock_changed(tiles_[tile]);
 }
 
 // Serves waiters in order of arrival; one that cannot be served yet does not block those behind.

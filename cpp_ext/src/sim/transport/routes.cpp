@@ -72,9 +72,7 @@ const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
     follow_source(trace);
     check_mixture(c, *route);
   } catch (const SimulationError&) {
-    // Replay: what was not reached is open, it lies in the absent overlay. Not so for packets that
-    // were given (no BD has this header).
-    if (!options_.replay || (packet != c.header_due && !c.reply)) throw;
+    if (!overlay_->provides_route(c, packet)) throw;
   }
   std::sort(route->arbiters.begin(), route->arbiters.end(),
             [](const Route::Arbiter& a, const Route::Arbiter& b) { return a.key < b.key; });

@@ -5,7 +5,6 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
-#include "sim/array/observer.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -18,7 +17,7 @@ bool Array::paused(const Channel& c) const {
 // A channel has become able to move data.
 void Array::ready(Channel& c) {
   if (c.mm2s) return try_start(c);
-  if (options_.replay && is_open_source(c)) return supply(c);
+  if (overlay_->feeds(c)) return;
   if (c.waiting_sources.empty()) return;
   if (c.waiting_sources.size() == 1) {  // nearly always
     Channel& source = channels_[c.waiting_sources[0]];
@@ -33,7 +32,7 @@ void Array::ready(Channel& c) {
 void Array::try_start(Channel& s) {
   if (s.state != ChannelState::kReady || s.words_left == 0 || paused(s)) return;
   if (!s.route) s.route = route_of(s);
-  if (s.route->packets() && !(options_.replay && s.region && s.region->open) && !start_packet(s)) return;
+  if (s.route->packets() && !(s.region && s.region->open) && !start_packet(s)) return;
   if (s.header_due && !s.packet_open && !open_packet(s)) return;
 
   const auto& destinations = s.route->destinations;
@@ -103,7 +102,7 @@ void Array::move_segment(Channel& c, uint64_t words, uint64_t start, uint64_t en
 }
 
 void Array::finish_segment(Channel& s) {
-  if (!s.mm2s) return finish_supply(s);
+  if (!s.mm2s) return overlay_->fed(s);
   if (s.token_of != kNone) return finish_token(s);
   if (!s.packet_words.empty()) return finish_packet_segment(s);
   const Route* const route = s.route;  // s may take another one below
@@ -113,13 +112,8 @@ void Array::finish_segment(Channel& s) {
   if (header) {
     deliver_header(s, *route);
   } else {
-    if (options_.replay) {
-      copy_replayed(s, *route, words);
-    } else if (options_.clock) {
-      pass_segment(s, *route, words);
-    } else {
-      copy_segment(s, *route, words);
-    }
+    executor_->move(s, *route, words);
+    count_moved(s, *route, words);
     s.words_left -= words;
     s.bytes += words * 4;
   }
@@ -155,76 +149,20 @@ void Array::deliver_header(Channel& s, const Route& route) {
   for (const Destination& d : route.destinations) {
     if (!d.keeps_header) continue;
     Channel& c = channels_[d.channel];
-    settle_jobs(c);
-    if (observer != nullptr) observer->writes(c, s.header_word);
-    if (options_.clock) {
-      if (!c.region) learn(c, bytes, 1);
-    } else if (!c.region || !c.region->open) {
-      c.cursor.scatter(bytes, 1);
-    }
+    executor_->deliver(c, bytes, 1);
     if (c.region) c.region->bytes_written += 4;
   }
   s.header_due = false;
 }
 
-// Waits for compute jobs that touch what the channel's BD touches.
-void Array::settle_jobs(const Channel& c) {
-  if (jobs_ != 0 && c.memory_tile != kNone && tiles_[c.memory_tile].core != kNone)
-    join_overlapping(c.memory_tile, c.first_byte, c.span_bytes, !c.mm2s);
-}
-
-namespace {
-
-// Whether two BDs touch the same bytes of a core's memory or of the memory tiles.
-bool touch_the_same(const Channel& a, const Channel& b) {
-  return a.memory != nullptr && a.memory == b.memory && a.first_byte < b.first_byte + b.span_bytes &&
-         b.first_byte < a.first_byte + a.span_bytes;
-}
-
-}  // namespace
-
-void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
-  const size_t bytes = static_cast<size_t>(words) * 4;
-  if (observer != nullptr) observer->moves(s, route, words);
-  settle_jobs(s);
-  bool shares_memory = false;
-  for (const Destination& d : route.destinations) {
-    const Channel& c = channels_[d.channel];
-    settle_jobs(c);
-    shares_memory = shares_memory || touch_the_same(s, c) || (c.region && s.region);
-  }
-  const uint8_t* from = shares_memory ? nullptr : s.cursor.contiguous(words);
-  uint64_t unwritten;
-  size_t first = 0;
-  if (from != nullptr) {
-    unwritten = s.cursor.skip_read(words);
-  } else {
-    Channel& c = channels_[route.destinations[0].channel];
-    uint8_t* to = shares_memory ? nullptr : c.cursor.contiguous(words);
-    if (to != nullptr) {
-      // Gather straight into the first destination, and serve the others from there.
-      c.cursor.skip_written(words);
-      first = 1;
-    } else {
-      if (scratch_.size() < bytes) scratch_.resize(bytes);
-      to = scratch_.data();
-    }
-    unwritten = s.cursor.gather(to, words);
-    from = to;
-  }
-  if (unwritten != Cursor::kAllWritten) fail_unwritten(s, unwritten);
-  count_ddr(s, route, words);
-  for (size_t i = 0; i < route.destinations.size(); ++i) {
-    Channel& c = channels_[route.destinations[i].channel];
-    changed_memory(c);
-    if (i >= first) c.cursor.scatter(from, words);
-  }
-}
-
-void Array::count_ddr(Channel& s, const Route& route, uint64_t words) {
+// What has moved: bytes of device memory, and of tiles, where somebody may wait for them.
+void Array::count_moved(Channel& s, const Route& route, uint64_t words) {
   if (s.region) s.region->bytes_read += 4 * words;
-  for (const Destination& d : route.destinations)
-    if (DdrRegion* const region = channels_[d.channel].region) region->bytes_written += 4 * words;
+  for (const Destination& d : route.destinations) {
+    Channel& c = channels_[d.channel];
+    changed_memory(c);
+    if (c.region) c.region->bytes_written += 4 * words;
+  }
 }
 
 std::string Array::place_of(const Channel& s, uint64_t word) const {
@@ -242,14 +180,6 @@ std::string Array::place_of(const Channel& s, uint64_t word) const {
             " of kernel argument " + std::to_string(argument);
   }
   return place;
-}
-
-void Array::fail_unwritten(const Channel& s, uint64_t word) const {
-  fail(s, "memory",
-       {channel_name(s) + " BD " + std::to_string(s.bd_id) + " (written by op " +
-            std::to_string(tiles_[s.tile].bd_writers[s.bd_id].index) + ") reads",
-        place_of(s, word) + ", which was never written", "memory that the host, a DMA or a core wrote before",
-        "Check the BD's address and length, the locks that order it, and that the host synced the buffer."});
 }
 
 bool Array::open_packet(Channel& s) {

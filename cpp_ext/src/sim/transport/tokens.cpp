@@ -16,7 +16,7 @@ constexpr uint32_t kIdMask = 31;
 
 }  // namespace
 
-// Where the token of the channel's task goes. Null: a replay whose overlay has the route.
+// Where the token of the channel's task goes. Null: by way of an overlay that is not here.
 const Route* Array::route_of_token(const Channel& c, uint32_t id) {
   const Channel& port = channels_[tiles_[c.tile].answers];
   const auto where = [&] {
@@ -26,7 +26,7 @@ const Route* Array::route_of_token(const Channel& c, uint32_t id) {
   try {
     const Route* route = find_route(port, true, id);
     if (route->controller) return route;
-    if (options_.replay) return nullptr;
+    if (overlay_->provides_token_route()) return nullptr;
   } catch (SimulationError& error) {
     error.complaint.where = where() + ": " + error.complaint.where;
     error.complaint.remedy = "Lay the token's route in the overlay, or push the task without token.";
@@ -42,7 +42,6 @@ const Route* Array::route_of_token(const Channel& c, uint32_t id) {
 void Array::issue_token(Channel& c) {
   const auto id = static_cast<uint32_t>(reg::channel::controller_id.get(c.control)) & kIdMask;
   if (route_of_token(c, id) == nullptr) {
-    ++assumed_tokens;
     ++c.tokens;
     ++tokens_arrived;
     return;
