@@ -108,7 +108,7 @@ class RunReport:
             computed from values of the run, rows padded or cut, nodes that do not map. A run of a model that
             lives on the device, of shapes seen before and rows of whole words, has none.
         recorded: of each dispatch, how this machine made it: ``"recorded"`` while the simulator's engine made
-            it, ``"replayed"`` from such a recording, ``"verified"`` both ways; or else why the engine made it
+            it, ``"played"`` from such a recording, ``"verified"`` both ways; or else why the engine made it
             alone. Modelled time and results are the same. ``"timed"``: a clock, nothing was made.
         channels: DMA channels that had a task: traffic and stalls.
         cores: those that computed.

@@ -3,7 +3,7 @@
 
 Streams without a route are open (sources supply a pattern, sinks discard data), kernel arguments are as
 large as the descriptors reach, absent core programs answer the handshake of locks 14 and 15. Locks,
-queues, tokens, polls and descriptor chains work as in any run. ``cpp_ext/src/sim/replay/replay.cpp``
+queues, tokens, polls and descriptor chains work as in any run. ``cpp_ext/src/sim/replay/absent_overlay.h``
 states what is assumed in place of the overlay.
 """
 

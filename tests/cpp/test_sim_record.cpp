@@ -113,7 +113,7 @@ TEST(Recording, CopiesWhatThereIsNow) {
   Recorded host;
   bo to(host.npu, size_t{4} * kWords), from = host.filled(0);
   uint64_t cycles = 0;
-  const std::vector<std::string> expected{"these instructions came for the first time", kRecorded, kReplayed, kReplayed};
+  const std::vector<std::string> expected{"these instructions came for the first time", kRecorded, kPlayed, kPlayed};
   for (size_t i = 0; i < expected.size(); ++i) {
     host.fill(from, static_cast<uint8_t>(7 + i));
     const RunReport report = host.start(from, to);
@@ -140,9 +140,9 @@ TEST(Recording, IsNotUsedForOneBufferTwice) {
   Recorded host;
   bo to(host.npu, size_t{4} * kWords), same = host.filled(5);
   for (int i = 0; i < 3; ++i) host.start(same, to);
-  EXPECT_NE(host.start(same, same).recorded, kReplayed);
+  EXPECT_NE(host.start(same, same).recorded, kPlayed);
   for (int i = 0; i < 3; ++i) host.start(same, to);  // descriptors hold these addresses again
-  EXPECT_EQ(host.start(same, to).recorded, kReplayed);
+  EXPECT_EQ(host.start(same, to).recorded, kPlayed);
 }
 
 TEST(Recording, IsNotUsedForOtherInstructions) {
@@ -171,17 +171,17 @@ TEST(Recording, RunsUseAttachedMemory) {
   bo to(host.npu, Callers::kBytes), from = host.filled(1);
   const auto source = std::make_unique<Callers>(), target = std::make_unique<Callers>();
   ASSERT_TRUE(from.attach(source->bytes, Callers::kBytes, false) && to.attach(target->bytes, Callers::kBytes, true));
-  for (uint8_t value = 2; value < 6; ++value) {  // the engine's, then replayed
+  for (uint8_t value = 2; value < 6; ++value) {  // the engine's, then played
     std::fill_n(source->bytes, Callers::kBytes, value);
     host.start(from, to);
     EXPECT_EQ(target->bytes[0], value);
     EXPECT_EQ(target->bytes[Callers::kBytes - 1], value);
     EXPECT_EQ(target->bytes[Callers::kBytes], 0);
   }
-  EXPECT_EQ(host.start(from, to).recorded, kReplayed);
+  EXPECT_EQ(host.start(from, to).recorded, kPlayed);
   ASSERT_TRUE(from.attach(nullptr, 0, false) && to.attach(nullptr, 0, true));
   host.fill(from, 9);
-  EXPECT_EQ(host.start(from, to).recorded, kReplayed);
+  EXPECT_EQ(host.start(from, to).recorded, kPlayed);
   EXPECT_EQ(Recorded::first(to), 9);
   EXPECT_EQ(target->bytes[0], 5);
 }
@@ -192,7 +192,7 @@ TEST(Recording, NoRunWritesWhatIsAttachedForReading) {
   const auto constant = std::make_unique<Callers>();
   ASSERT_TRUE(to.attach(constant->bytes, Callers::kBytes, false));
   for (int i = 0; i < 4; ++i) {
-    EXPECT_NE(host.start(from, to).recorded, kReplayed);
+    EXPECT_NE(host.start(from, to).recorded, kPlayed);
     EXPECT_EQ(constant->bytes[0], 0);
     EXPECT_EQ(Recorded::first(to), 1);
   }

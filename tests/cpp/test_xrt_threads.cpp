@@ -83,7 +83,7 @@ bool all_are(const bo& buffer, uint8_t value) {
 // Recorded runs are made again by threads of a pool that all devices share.
 TEST(XrtThreads, RecordedRunsOfManyDevicesShareThePool) {
   constexpr uint8_t kRuns = 40;
-  std::atomic<unsigned> replayed{0}, wrong{0};
+  std::atomic<unsigned> played{0}, wrong{0};
   in_threads(4, [&](unsigned number) {
     Copies host;
     host.npu.set_threads(2 + number);
@@ -96,12 +96,12 @@ TEST(XrtThreads, RecordedRunsOfManyDevicesShareThePool) {
       run made = testing::prepared(own, host.instructions, from, to);
       made.start();
       made.wait();
-      replayed += made.report().recorded == kReplayed ? 1 : 0;
+      played += made.report().recorded == kPlayed ? 1 : 0;
       wrong += all_are(to, round) ? 0 : 1;
     }
   });
   EXPECT_EQ(wrong, 0u);
-  EXPECT_EQ(replayed, 4u * (kRuns - 2));
+  EXPECT_EQ(played, 4u * (kRuns - 2));
 }
 
 TEST(XrtThreads, RunsOfOneContextFollowOneAnother) {

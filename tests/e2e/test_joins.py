@@ -29,7 +29,7 @@ class Case:
     inputs: str
     outputs: str
     body: str
-    most: int  # calls that a replayed run may make of it
+    most: int  # calls that a played run may make of it
     constants: tuple[tuple[str, tuple[int, ...]], ...] = ()  # weights: names and shapes
     values: tuple[tuple[str, tuple[float, ...]], ...] = ()  # others: floats, or whole numbers
     below: int = 0  # of inputs that are whole numbers
@@ -228,7 +228,7 @@ def test_joined_calls_are_few_and_leave_the_bits_of_the_engine(
             assert bits(results) == expected[seed]
         assert session.last_run is not None  # which makes the report
         last = reports[-1]
-        assert last["recorded"] == "replayed"
+        assert last["recorded"] == "played"
         assert last["calls_made"] <= case.most < last["kernel_calls"]
     for result, wanted in zip(results, run_onnxruntime(case.model(), case.feed(3)), strict=True):
         if wanted.dtype.kind == "f":
@@ -290,7 +290,7 @@ def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
     )
     for _ in range(3):
         before = recording.run(feed)["y"].copy()
-    assert recording.report().recorded == ("replayed",)
+    assert recording.report().recorded == ("played",)
     assert 2 * reports[-1]["calls_made"] < reports[-1]["kernel_calls"]
     for loaded in (recording, engine):
         words = np.frombuffer(loaded._arguments[6].map(), np.uint32)
@@ -303,6 +303,6 @@ def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
         assert len(places) > 2
         words[places[1]] = 99
     after = recording.run(feed)["y"]
-    assert recording.report().recorded == ("replayed",)
+    assert recording.report().recorded == ("played",)
     assert np.array_equal(after, engine.run(feed)["y"])
     assert 0 < np.count_nonzero(after != before) < after.size / 2

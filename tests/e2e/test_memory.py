@@ -108,7 +108,7 @@ def test_what_a_transaction_writes_over_constants_stays_in_its_buffer(step: Any,
     np.testing.assert_allclose(left[-256:].view(np.float32), wanted[0], 1e-3, 1e-5)
     assert np.array_equal(left[:-256], step.const)
     assert len({content for content, _ in seen}) == 1
-    assert seen[-1][1] == {"off": "recording is off", "on": "replayed", "verify": "verified"}[record]
+    assert seen[-1][1] == {"off": "recording is off", "on": "played", "verify": "verified"}[record]
     assert np.array_equal(memory[:-256], step.const) and not memory[-256:].any()
 
 

@@ -103,7 +103,7 @@ def compiled(name: str) -> Any:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
-def test_replayed_runs_are_those_of_the_engine(compiled: Any, name: str, threads: int) -> None:
+def test_played_runs_are_those_of_the_engine(compiled: Any, name: str, threads: int) -> None:
     recording = od.InferenceSession(compiled, threads=threads, record=True)
     engine = od.InferenceSession(compiled, threads=1, record=False)
     states = []
@@ -123,7 +123,7 @@ def test_replayed_runs_are_those_of_the_engine(compiled: Any, name: str, threads
         )
         assert theirs.recorded == ("recording is off",)
         states += ours.recorded
-    assert states[1:] == ["recorded", "replayed", "replayed", "replayed"]
+    assert states[1:] == ["recorded", "played", "played", "played"]
 
 
 def test_values_that_are_no_numbers_pass_as_on_the_engine(compiled: Any, name: str) -> None:
@@ -206,7 +206,7 @@ def spoils() -> Iterator[Any]:
 def bench() -> Bench:
     made = Bench("on")
     (result,) = made.loaded.run(feed("image", 9)).values()
-    assert made.loaded.report().recorded == ("replayed",)
+    assert made.loaded.report().recorded == ("played",)
     (wanted,) = run_onnxruntime(network("image"), feed("image", 9))
     np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
     return made
@@ -232,7 +232,7 @@ def test_a_changed_word_counts_as_in_a_fresh_process(
 
 
 def test_errors_of_data_are_those_of_the_engine() -> None:
-    """An index that a kernel refuses, in a run that would be replayed."""
+    """An index that a kernel refuses, in a run that would be played."""
     proto: onnx.ModelProto = parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>
         g (float[40, 8] table, int64[6] ids) => (float[6, 8] y) { y = Gather(table, ids) }""")
@@ -261,4 +261,4 @@ def test_open_shapes_have_a_recording_each() -> None:
             x = rng.standard_normal((rows, 24), np.float32)
             (y,) = session.run(None, {"x": x})
             np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
-    assert session.last_run is not None and session.last_run.recorded == ("replayed",)
+    assert session.last_run is not None and session.last_run.recorded == ("played",)

@@ -69,7 +69,7 @@ class Change:
     kind: str
     place: int
     value: int
-    runs: int  # before it: with two the recording is there, with more it was replayed
+    runs: int  # before it: with two the recording is there, with more it was played
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Change:

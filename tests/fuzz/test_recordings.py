@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzz target of recordings has something to find: runs are replayed, and its changes matter."""
+"""The fuzz target of recordings has something to find: runs are played, and its changes matter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fuzz.recordings import KINDS, NETWORKS, Change
 @pytest.mark.parametrize("network", NETWORKS)
 def test_later_runs_are_replayed(network: str) -> None:
     machine = recordings.Machine(recordings.step_of(network))
-    assert [machine.recorded_in_run(seed) for seed in range(4)][1:] == ["recorded", "replayed", "replayed"]
+    assert [machine.recorded_in_run(seed) for seed in range(4)][1:] == ["recorded", "played", "played"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "constant of the device"])

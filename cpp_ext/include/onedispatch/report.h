@@ -54,7 +54,7 @@ struct TracedKernel {
 };
 
 // How a run was made, as far as recording goes; anything else says why the engine made it.
-constexpr const char* kReplayed = "replayed";
+constexpr const char* kPlayed = "played";
 constexpr const char* kRecorded = "recorded";
 constexpr const char* kVerified = "verified";
 constexpr const char* kTimed = "timed";  // by a clock without data: nothing was made at all
@@ -72,7 +72,7 @@ struct RunReport {
   std::vector<ChannelReport> channels;                   // those that moved data or had a task
   std::vector<CoreReport> cores;                         // those that computed
   std::vector<std::pair<uint64_t, uint32_t>> registers;  // READ_REGS: address, value
-  std::string recorded;  // kReplayed, kRecorded, kVerified, kTimed, or why the engine made it alone
+  std::string recorded;  // kPlayed, kRecorded, kVerified, kTimed, or why the engine made it alone
   bool traced = false;
   std::vector<TracedCall> calls;               // the first ones, as many as are kept
   std::map<uint32_t, TracedKernel> kernels;  // all of them, by digest

@@ -86,7 +86,7 @@ class Simulator {
   ArrayState state();
   std::shared_ptr<const Recording> holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments);
   RunReport run_on_engine(const uint8_t* bytes, size_t size, DdrRegions arguments, std::string why);
-  RunReport replayed(const Recording& recording, const DdrRegions& arguments);
+  RunReport played(const Recording& recording, const DdrRegions& arguments);
   RunReport recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made);
   bool play(const Recording& recording, const DdrRegions& arguments);
   RunReport verified_run(const Recording* found, const uint8_t* bytes, size_t size, const DdrRegions& arguments);

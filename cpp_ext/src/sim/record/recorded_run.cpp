@@ -111,7 +111,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
   bool refused = false;
   if (why.empty() && options_.record == Record::kOn) {
     const std::shared_ptr<const Recording> found = holding(bytes, size, arguments);
-    if (found != nullptr && play(*found, arguments)) return replayed(*found, arguments);
+    if (found != nullptr && play(*found, arguments)) return played(*found, arguments);
     refused = found != nullptr;
   }
   Staged staged(arguments);
@@ -148,7 +148,7 @@ std::shared_ptr<const Recording> Simulator::holding(const uint8_t* bytes, size_t
   return found != nullptr && writes_to_inputs(*found, arguments) ? nullptr : found;
 }
 
-RunReport Simulator::replayed(const Recording& recording, const DdrRegions& arguments) {
+RunReport Simulator::played(const Recording& recording, const DdrRegions& arguments) {
   for (const WordRange& range : recording.written) {
     const DdrRegion& region = *arguments[range.argument];
     region.valid->mark(word_of(region, range.first), range.words);
@@ -156,7 +156,7 @@ RunReport Simulator::replayed(const Recording& recording, const DdrRegions& argu
   array_.now += recording.took;
   prints_.clear();
   RunReport report = recording.report;
-  report.recorded = kReplayed;
+  report.recorded = kPlayed;
   return report;
 }
 
