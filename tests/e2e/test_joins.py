@@ -87,6 +87,19 @@ CASES = {
     ),
     "softmax of rows": Case("float[701, 150] x", "float[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
     "softmax of columns": Case("float[3, 301, 77] x", "float[3, 301, 77] y", "y = Softmax<axis = 1>(x)", 12),
+    "reduced rows": Case(
+        "float[1201, 300] x", "float[1201] y", "y = ReduceMean<keepdims = 0>(x, a)", 20, values=(("a", (1,)),)
+    ),
+    "reduced columns": Case(
+        "float[7, 331, 150] x",
+        "float[7, 150] y",
+        "y = ReduceSum<keepdims = 0>(x, a)",
+        30,
+        values=(("a", (1,)),),
+    ),
+    "reduced positions": Case(
+        "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 40
+    ),
     "lrn": Case("float[1, 50, 40, 41] x", "float[1, 50, 40, 41] y", "y = LRN<size = 5>(x)", 12),
     "largest": Case(
         "float[1, 37, 61, 59] x",

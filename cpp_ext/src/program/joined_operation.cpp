@@ -115,8 +115,8 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    // Their sums wait in scratch, whose layout the tile decides.
-    if (one.element < 4 && spec.keeps_scratch != 0 && !panels) return nullptr;
+    // Their sums wait in scratch between steps, in a layout that the tile decides.
+    if (one.element < 4 && spec.keeps_scratch != 0 && !panels && shape->steps > 1) return nullptr;
     shape->operands.push_back(one);
   }
   return shape;
