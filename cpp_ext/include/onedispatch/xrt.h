@@ -98,6 +98,7 @@ class device {
   const std::shared_ptr<State>& state() const { return state_; }
 
  private:
+  explicit device(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
 

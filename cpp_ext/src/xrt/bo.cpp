@@ -39,13 +39,13 @@ device::device(uint32_t index, std::string_view name) : state_(std::make_shared<
 }
 
 device device::from_description(std::string_view text) {
-  device made(0);
+  auto state = std::make_shared<State>();
   try {
-    made.state_->description = read_device(text);
+    state->description = read_device(text);
   } catch (const std::invalid_argument& error) {
     throw DeviceError({"device", error.what(), "", ""});
   }
-  return made;
+  return device(std::move(state));
 }
 
 DeviceDescription device::description() const {

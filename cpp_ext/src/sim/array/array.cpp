@@ -71,6 +71,16 @@ MemoryPart Array::place_memory(const Tile& tile, uint64_t bytes) {
   return {&memories_.back(), 0, bytes};
 }
 
+Channel& Array::add_channel(const Tile& tile, uint32_t number, bool mm2s) {
+  Channel& channel = channels_.emplace_back();
+  channel.index = static_cast<uint32_t>(channels_.size()) - 1;
+  channel.tile = tile.index;
+  channel.kind = tile.kind;
+  channel.number = number;
+  channel.mm2s = mm2s;
+  return channel;
+}
+
 void Array::build() {
   memories_.clear();
   memories_.reserve(1 + size_t{device_.columns} * rows_);  // tiles point into it
@@ -79,6 +89,7 @@ void Array::build() {
   channels_.clear();
   cores_.clear();
   tiles_.resize(static_cast<size_t>(device_.columns) * rows_);
+  channels_.reserve(tiles_.size() * (2 * reg::mem::kChannels + 1));
   for (uint32_t index = 0; index < tiles_.size(); ++index) {
     Tile& tile = tiles_[index];
     tile.index = index;
@@ -98,15 +109,7 @@ void Array::build() {
     tile.switches.slots.assign(port_count(tile.kind, false) * reg::SLOTS_PER_SLAVE, 0);
     for (const bool mm2s : {false, true}) {
       (mm2s ? tile.first_mm2s : tile.first_s2mm) = static_cast<uint32_t>(channels_.size());
-      for (uint32_t number = 0; number < size.channels; ++number) {
-        Channel channel;
-        channel.index = static_cast<uint32_t>(channels_.size());
-        channel.tile = index;
-        channel.kind = tile.kind;
-        channel.number = number;
-        channel.mm2s = mm2s;
-        channels_.push_back(std::move(channel));
-      }
+      for (uint32_t number = 0; number < size.channels; ++number) add_channel(tile, number, mm2s);
     }
     if (tile.kind == TileKind::kCore) {
       tile.core = static_cast<uint32_t>(cores_.size());
@@ -117,13 +120,7 @@ void Array::build() {
   }
   for (Tile& tile : tiles_) {
     tile.answers = static_cast<uint32_t>(channels_.size());
-    Channel channel;
-    channel.index = tile.answers;
-    channel.tile = tile.index;
-    channel.kind = tile.kind;
-    channel.number = tile.channels;
-    channel.mm2s = channel.reply = true;
-    channels_.push_back(std::move(channel));
+    add_channel(tile, tile.channels, true).reply = true;
   }
   if (prints_.size() != cores_.size()) prints_.resize(cores_.size());
   for (PrintLog& log : prints_) log.set_capacity(options_.print_bytes);

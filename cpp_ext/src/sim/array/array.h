@@ -485,6 +485,7 @@ class Array {
   std::string name_of_node(uint32_t node) const;
 
   void build();
+  Channel& add_channel(const Tile& tile, uint32_t number, bool mm2s);
   MemoryPart place_memory(const Tile& tile, uint64_t bytes);
   uint32_t tile_index(uint32_t column, uint32_t row) const { return column * rows_ + row; }
   const Tile* neighbour(const Tile& tile, int columns, int rows) const;
