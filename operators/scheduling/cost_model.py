@@ -116,10 +116,10 @@ class CostModel:
         Candidates that cost more than ``limit`` for sure are not evaluated; None where none is left.
         """
         bound = self._bound(mapping)
+        if np.count_nonzero(bound <= limit) > MANY_CANDIDATES:  # the most promising give the others a limit
+            few = np.argpartition(bound, FIRST_EVALUATED)[:FIRST_EVALUATED]
+            limit = min(limit, self.cost(mapping, few).min())
         kept = np.flatnonzero(bound <= limit)
-        if len(kept) > MANY_CANDIDATES:  # the most promising ones give the others a limit
-            few = kept[np.argpartition(bound[kept], FIRST_EVALUATED)[:FIRST_EVALUATED]]
-            kept = kept[bound[kept] <= self.cost(mapping, few).min()]
         if not len(kept):
             return limit, None
         cost = self.cost(mapping, kept)
