@@ -286,7 +286,7 @@ class CostModel:
         nest, out, cycles, inner = self.nest, self.out[at], self.cycles[at], self.inner[at]
         rows = self._rows(mapping)
         counts = {d: self._count(d, mapping.cores_along(d, self.limits.rows))[at] for d in self._walked}
-        outer = prod(counts.values(), start=np.ones_like(out))
+        outer = prod(counts.values(), start=np.ones(len(at)))
         served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
         in0, in1 = (self._port(p, mapping, counts, outer, inner, at) for p in (0, 1))
         fits = _hold(self.limits, (in0, in1), (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)

@@ -42,6 +42,7 @@ class Feeds:
         self.packed_at: dict[str, int] = {}
         self._axes: dict[str, list[Axis]] = {}
         self._boxes: dict[str, Dims] = {}
+        self._origins: dict[tuple[int, ...], list[IntArray]] = {}  # by column and rows: all ports ask
         at = const_at
         for operand in schedule.nest.inputs:
             if not isinstance(operand, Packed):
@@ -105,11 +106,14 @@ class Feeds:
     ) -> Array:
         """Offsets [rows, outer steps, inner steps, operands] of the chunks of core ``rows``, in order."""
         s = self.schedule
-        origins = [at if isinstance(at, int) else at[..., None] for at in s.origins_of(column, rows)]
+        cores = column, *rows
+        if cores not in self._origins:
+            each = s.origins_of(column, rows)
+            self._origins[cores] = [at if isinstance(at, int) else at[..., None] for at in each]
         shape = len(rows), *(s.counts[d] for d in s.mapping.order), inner
         found = np.empty((*shape, len(operands)), np.int64)
         for number, operand in enumerate(operands):
-            found[..., number] = self._offsets(operand, origins, np.arange(inner))
+            found[..., number] = self._offsets(operand, self._origins[cores], np.arange(inner))
         return found.reshape(len(rows), s.outer_steps, inner, len(operands))
 
     # -- tasks -----------------------------------------------------------------------------
