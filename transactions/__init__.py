@@ -15,8 +15,9 @@ Nouns, in the order in which one meets them:
 follows from them, the C++ header too. The package imports nothing of the rest of OneDispatch.
 """
 
-from onedispatch.transactions.analysis.diff import Difference
-from onedispatch.transactions.analysis.explain import Explanation
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from onedispatch.transactions.analysis.transaction import Operation, Transaction
 from onedispatch.transactions.analysis.validation import Finding, FindingKind, Severity
 from onedispatch.transactions.arguments.argmap import ArgKind, ArgMap
@@ -52,7 +53,11 @@ from onedispatch.transactions.machine.bd import (
 )
 from onedispatch.transactions.machine.device import Device, device_names, find_device
 from onedispatch.transactions.packets.control_packets import ControlPackets
-from onedispatch.transactions.packets.merge import Merged, merged
+
+if TYPE_CHECKING:
+    from onedispatch.transactions.analysis.diff import Difference
+    from onedispatch.transactions.analysis.explain import Explanation
+    from onedispatch.transactions.packets.merge import Merged, merged
 
 __all__ = [  # noqa: RUF022 (grouped by what they are for)
     # devices
@@ -105,3 +110,18 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "ResourceError",
     "InternalError",
 ]
+
+# Loaded on first use: name -> module. Compiling asks for none of them.
+_LAZY = {
+    "Difference": "analysis.diff",
+    "Explanation": "analysis.explain",
+    "Merged": "packets.merge",
+    "merged": "packets.merge",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return value

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's collector of cycles, while a model is compiled.
+"""Python's collector of cycles, while modules are imported and while a model is compiled.
 
-Compiling makes objects by the hundred thousand and next to no cycles: the collector would go through all that
-imports have made, time and again, for a twentieth of the time that compiling takes.
+Both make objects by the hundred thousand and next to no cycles: the collector would go through all that is
+there, time and again, for a twentieth of the time that they take.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ from onedispatch.dispatch.base import ctrl_c as _ctrl_c
 
 _ctrl_c.listen_while_importing()  # before everything that takes a while
 
-from onedispatch import transactions  # noqa: E402
+from onedispatch.dispatch.base.collector import paused_collector as _paused_collector  # noqa: E402
+
+with _paused_collector():
+    from onedispatch import transactions
 from onedispatch.operators.declarations.statuses import ERRORS as _KERNEL_ERRORS  # noqa: E402
 from onedispatch.transactions.base.errors import (  # noqa: E402
     CompiledModelError,
@@ -150,7 +153,8 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in _LAZY:
         module_name, attribute = _LAZY[name]
-        module = importlib.import_module(f"onedispatch.dispatch.{module_name}")
+        with _paused_collector():
+            module = importlib.import_module(f"onedispatch.dispatch.{module_name}")
         value = getattr(module, attribute) if attribute else module
     elif name in _DECLARING:
         module_name, attribute = _DECLARING[name]

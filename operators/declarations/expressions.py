@@ -76,6 +76,7 @@ _FUNCTIONS: dict[ExprOp, Callable[..., Any]] = {
     ExprOp.DIFFERS: lambda x, y: np.not_equal(x, y).astype(np.float64),
     ExprOp.HALVINGS: _halvings,
 }
+_NEUTRAL = {ExprOp.ADD: 0, ExprOp.SUB: 0, ExprOp.MUL: 1, ExprOp.DIV: 1}  # second values that change nothing
 _SIGNS = {ExprOp.ADD: "+", ExprOp.SUB: "-", ExprOp.MUL: "*", ExprOp.DIV: "/", ExprOp.DIFFERS: "!="}
 _STRICT = (ExprOp.SUB, ExprOp.DIV, ExprOp.DIFFERS)  # signs that bind to the left alone
 _RANK = {
@@ -85,6 +86,11 @@ _RANK = {
     ExprOp.MUL: 2,
     ExprOp.DIV: 2,
 }  # how closely signs bind
+
+
+def _is(value: Any, number: int | None) -> bool:
+    """Whether a value is this number for all candidates, without a look at arrays."""
+    return isinstance(value, float) and value == number
 
 
 def taken_by(op: ExprOp) -> int:
@@ -133,10 +139,12 @@ class Expr:
 
     def leaves(self) -> Iterator[Expr]:
         """All quantities and numbers, left to right."""
-        if not self.args:
-            yield self
-        for arg in self.args:
-            yield from arg.leaves()
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            if not node.args:
+                yield node
+            waiting += reversed(node.args)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -148,7 +156,7 @@ class Expr:
         """Equal for formulas that compute the same by the same operations, whatever their labels."""
         return self.op, self.value, self.name, self.part, self.other, *(arg.key for arg in self.args)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Values that the stack machine holds at once."""
         return max([1, *(i + arg.depth for i, arg in enumerate(self.args))])
@@ -158,6 +166,12 @@ class Expr:
         """Whether the value may change from one step of a reduction to the next."""
         own = self.op in (ExprOp.K, ExprOp.LAST, ExprOp.RUN, ExprOp.STEP)
         return own or any(arg.varies for arg in self.args)
+
+    @cached_property
+    def divisors(self) -> tuple[Expr, ...]:
+        """All that it divides by: where none of them is zero, its value is finite."""
+        own = (self.args[1],) if self.op is ExprOp.DIV else ()
+        return tuple(dict.fromkeys((*own, *(found for arg in self.args for found in arg.divisors))))
 
     def evaluate(self, lookup: Callable[[Expr], Any], found: dict[int, Any] | None = None) -> Any:
         """The value, where ``lookup`` gives numbers or arrays for the quantities.
@@ -177,7 +191,21 @@ class Expr:
         if function is None:
             value = lookup(self)
             return value.astype(np.float64) if isinstance(value, np.ndarray) else np.float64(value)
-        return function(*(arg.evaluate(lookup, found) for arg in self.args))
+        first = self.args[0].evaluate(lookup, found)
+        if self.op is ExprOp.MUL and _is(first, 0) and self.args[1]._is_finite(lookup, found):
+            return first  # most terms of a formula are of operands that a nest does not have
+        if len(self.args) == 1:
+            return function(first)
+        second = self.args[1].evaluate(lookup, found)
+        neutral = _NEUTRAL.get(self.op)
+        if neutral is not None and _is(second, neutral):
+            return first
+        if self.op in (ExprOp.ADD, ExprOp.MUL) and _is(first, neutral):
+            return second
+        return function(first, second)
+
+    def _is_finite(self, lookup: Callable[[Expr], Any], found: dict[int, Any]) -> bool:
+        return all(np.all(divisor.evaluate(lookup, found)) for divisor in self.divisors)
 
     # -- printing --------------------------------------------------------------------------
 

@@ -405,25 +405,26 @@ class Kernel:
         tables = {s.name for s in self.scalars if s.table is not None}
         if formula.depth > MAX_STACK:
             raise self._refuse(what, f"a stack of {formula.depth}", f"at most {MAX_STACK}")
-        for leaf in formula.leaves():
+        outputs = {t.name for t in self.outputs}
+        known: dict[ExprOp, Callable[[Expr], bool]] = {
+            ExprOp.TILE: lambda leaf: leaf.name in self.dims,
+            ExprOp.SCALAR: lambda leaf: leaf.name in scalars,
+            ExprOp.WORK: lambda leaf: leaf.name in tables and leaf.part in tensors,
+            ExprOp.FINISH: lambda leaf: leaf.name in tables and leaf.part in tensors,
+            ExprOp.COUNT: lambda leaf: leaf.part in tensors.get(leaf.name, ()),
+            ExprOp.STRIDE: lambda leaf: leaf.part in tensors.get(leaf.name, ()),
+            ExprOp.RUN: lambda leaf: leaf.name in tensors,
+            ExprOp.STEP: lambda leaf: leaf.name in tensors,
+            ExprOp.BYTES: lambda leaf: leaf.name in tensors,
+            ExprOp.PRESENT: lambda leaf: leaf.name in tensors,
+            ExprOp.FILLED: lambda leaf: leaf.name in outputs,
+            ExprOp.DEVICE_BY_DTYPE: lambda leaf: leaf.part in tensors and leaf.other in ("", *tensors),
+            ExprOp.DEVICE_BY_SUMS: lambda leaf: leaf.part in tensors,
+        }
+        for leaf in dict.fromkeys(formula.leaves()):
             if leaf.op is ExprOp.NUMBER and not math.isfinite(leaf.value):
                 raise self._refuse(what, f"the number {leaf.value}", "finite numbers")
-            fits = {
-                ExprOp.TILE: leaf.name in self.dims,
-                ExprOp.SCALAR: leaf.name in scalars,
-                ExprOp.WORK: leaf.name in tables and leaf.part in tensors,
-                ExprOp.FINISH: leaf.name in tables and leaf.part in tensors,
-                ExprOp.COUNT: leaf.part in tensors.get(leaf.name, ()),
-                ExprOp.STRIDE: leaf.part in tensors.get(leaf.name, ()),
-                ExprOp.RUN: leaf.name in tensors,
-                ExprOp.STEP: leaf.name in tensors,
-                ExprOp.BYTES: leaf.name in tensors,
-                ExprOp.PRESENT: leaf.name in tensors,
-                ExprOp.FILLED: leaf.name in {t.name for t in self.outputs},
-                ExprOp.DEVICE_BY_DTYPE: leaf.part in tensors and leaf.other in ("", *tensors),
-                ExprOp.DEVICE_BY_SUMS: leaf.part in tensors,
-            }.get(leaf.op, True)
-            if not fits:
+            if leaf.op in known and not known[leaf.op](leaf):
                 raise self._refuse(what, str(leaf), "quantities of this kernel")
 
     # -- layout ----------------------------------------------------------------------------

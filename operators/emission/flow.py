@@ -55,46 +55,49 @@ class Flow:
         self._limit: dict[Queue, int] = defaultdict(lambda: limits.tasks_ahead)
         self._waited: dict[Queue, int] = defaultdict(int)
         self._free: dict[Queue, deque[int]] = {}
-        self.order: list[tuple[Push, int]] = []  # with its number in its queue
+        self.order: list[tuple[Push, Queue, int]] = []  # with its queue and its number there
         for push in order:
-            self.order.append((push, self._total[push.queue]))
-            self._total[push.queue] += 1
+            queue = push.queue
+            self.order.append((push, queue, self._total[queue]))
+            self._total[queue] += 1
             if push.patterns and push.start_bd != STREAM:
                 pool = limits.shim_bds[push.direction, push.channel]
-                self._limit[push.queue] = min(self._limit[push.queue], len(pool) // len(push.patterns))
+                self._limit[queue] = min(self._limit[queue], len(pool) // len(push.patterns))
         # Queues of cores send no tokens: before more is pushed, what the first tasks came with must be there.
         self._followed = {
-            push.column for push, number in self.order if _of_core(push) and not self._at_once(push, number)
+            push.column
+            for push, queue, number in self.order
+            if _of_core(push) and not self._at_once(queue, number)
         }
 
     def at_once(self) -> Iterator[tuple[Push, int]]:
         """Pushes of memory tiles and cores that their queues hold from the start, with their words."""
-        for push, number in self.order:
-            if push.row and self._at_once(push, number):
-                yield push, self._word(push, number, push.start_bd)
+        for push, queue, number in self.order:
+            if push.row and self._at_once(queue, number):
+                yield push, self._word(push, queue, number, push.start_bd)
 
     def push_all(self, columns: int, streams: Mapping[int, Pattern]) -> None:
         """Everything else, until all outputs are in device memory; there lie ``streams``, by column."""
-        for push, number in self.order:
-            if push.row and self._at_once(push, number):
+        for push, queue, number in self.order:
+            at_once = self._at_once(queue, number)
+            if push.row and at_once:
                 continue
             if _of_core(push):
                 self._see(_stream_of(push.column), 1)
-            if not self._at_once(push, number):
-                self._wait(push.queue, number)
+            if not at_once:
+                self._wait(queue, number)
             if push.start_bd == STREAM:
                 push = push._replace(patterns=(streams[push.column],))
             start = self._shim_bds(push) if push.patterns else push.start_bd
-            word = self._word(push, number, start)
+            word = self._word(push, queue, number, start)
             block = "DMA_S2MM_QUEUE" if push.direction == S2MM else "DMA_MM2S_QUEUE"
             self.builder.write(address(push.column, push.row, block, push.channel), word)
         self.builder.tct("S2MM", 0, 0, 0, columns=columns)
 
-    def _at_once(self, push: Push, number: int) -> bool:
-        return number < self._limit[push.queue]
+    def _at_once(self, queue: Queue, number: int) -> bool:
+        return number < self._limit[queue]
 
-    def _word(self, push: Push, number: int, start_bd: int) -> int:
-        queue = push.queue
+    def _word(self, push: Push, queue: Queue, number: int, start_bd: int) -> int:
         last_drain = queue[1:] == (0, S2MM, 0) and number + 1 == self._total[queue]
         awaited = number + self._limit[queue] < self._total[queue]
         followed = push.start_bd == STREAM and push.column in self._followed

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -27,6 +28,7 @@ MAX_ITERATION = _FIELDS["iteration_wrap"].maximum
 MAX_REPEAT = reg.field_of(reg.QUEUE_FIELDS, "repeat").maximum
 MAX_CHAIN = 4  # descriptors of one task
 _FEW_ROWS = 64  # that are compared first
+_KEPT_ROWS, _KEPT = 256, 1024  # length and number of the sequences whose tasks are kept
 
 Dims = tuple[tuple[int, int], ...]  # (count, stride in words), innermost first
 
@@ -42,6 +44,9 @@ class Pattern:
     @property
     def words(self) -> int:
         return prod(count for count, _ in self.dims)
+
+    def moved(self, words: int) -> Pattern:
+        return Pattern(self.base + words, self.dims, self.iteration)
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,11 @@ def _regular(offsets: np.ndarray[Any, Any], covered: int, stride: np.ndarray[Any
     return rows
 
 
-def _regular_levels(offsets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
+def _regular_levels(offsets: np.ndarray[Any, Any], most: int = 4) -> list[tuple[int, np.ndarray[Any, Any]]]:
     """Nested progressions from the start of ``offsets`` [n, m]: (count, stride per column)."""
     levels: list[tuple[int, np.ndarray[Any, Any]]] = []
     covered = 1
-    while covered < len(offsets) and len(levels) < 4:
+    while covered < len(offsets) and len(levels) < most:
         stride = offsets[covered] - offsets[0]
         if (stride < 0).any():
             break
@@ -184,6 +189,24 @@ def chunk_tasks(
 
     ``longest``: descriptors that a chain may have; more operands go one by one. There may be millions.
     """
+    if len(offsets) > _KEPT_ROWS or len(boxes) > longest or None in map(encodable, boxes):
+        yield from _tasks(offsets, boxes, longest)
+    elif len(offsets):
+        # Columns and rows take the same chunks as others do, at places of their own.
+        start = offsets[0]
+        for task in _tasks_from_zero((offsets - start).tobytes(), tuple(boxes), longest):
+            patterns = zip(task.patterns, task.operands, strict=True)
+            moved = tuple(pattern.moved(int(start[operand])) for pattern, operand in patterns)
+            yield ChunkTask(task.first, task.chunks, moved, task.repeat, task.operands)
+
+
+@lru_cache(_KEPT)
+def _tasks_from_zero(offsets: bytes, boxes: tuple[Dims, ...], longest: int) -> tuple[ChunkTask, ...]:
+    rows = np.frombuffer(offsets, np.int64).reshape(-1, len(boxes))
+    return tuple(_tasks(rows, boxes, longest))
+
+
+def _tasks(offsets: np.ndarray[Any, Any], boxes: Sequence[Dims], longest: int) -> Iterator[ChunkTask]:
     position = 0
     while position < len(offsets):
         rest = offsets[position:]
@@ -192,7 +215,7 @@ def chunk_tasks(
         elif len(boxes) == 1:
             found = _single(int(rest[0, 0]), boxes[0], _regular_levels(rest))
         else:  # a chain cannot go on for longer
-            found = _chained(rest[0], boxes, _regular_levels(rest[:MAX_ITERATION]))
+            found = _chained(rest[0], boxes, _regular_levels(rest[:MAX_ITERATION], 1))
         if found is None:
             for operand, pattern in _peeled(rest[0], boxes):
                 yield ChunkTask(position, 1, (pattern,), 1, (operand,))

@@ -9,7 +9,10 @@ are evaluated in full that may be the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,14 +77,15 @@ class CostModel:
         self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
         self.scratch = spread(scratch)
         self.waits = spread(sums) > 0
+        self.some_wait = bool(self.waits.any())
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
         rest = nest.k_extent - (inner - 1) * k_tile
         call_cost = CallCost(nest, device, tiles, k_tile)
-        cycles = call_cost(rest, ones)
+        cycles = call_cost(rest, 1)
         if nest.reduces:
-            cycles = cycles + (inner - 1) * call_cost(k_tile, 0 * ones)
+            cycles = cycles + (inner - 1) * call_cost(k_tile, 0)
         self.op_cycles = op_cycles(nest, device)
         self.cycles, self.inner = spread(cycles), spread(inner)
         self.ragged = (
@@ -103,7 +107,8 @@ class CostModel:
         self._inputs = frozenset(self.words)
         self._chunks: dict[frozenset[str], tuple[frozenset[int], Array, Array]] = {}
         self._work: dict[tuple[int | None, int | None, int], Array] = {}
-        self._walked = [d for d, dim in enumerate(nest.dims) if dim.extent > 1]  # of others there is one tile
+        # Of other dimensions there is one tile.
+        self._walked = [d for d, dim in enumerate(nest.dims) if tiles[d].min() < dim.extent]
 
     def best(self, mapping: Mapping, limit: float) -> tuple[float, int | None]:
         """The least cost of ``mapping`` and the first candidate that has it.
@@ -111,37 +116,30 @@ class CostModel:
         Candidates that cost more than ``limit`` for sure are not evaluated; None where none is left.
         """
         bound = self._bound(mapping)
+        if np.count_nonzero(bound <= limit) > MANY_CANDIDATES:  # the most promising give the others a limit
+            few = np.argpartition(bound, FIRST_EVALUATED)[:FIRST_EVALUATED]
+            limit = min(limit, self.cost(mapping, few).min())
         kept = np.flatnonzero(bound <= limit)
-        if len(kept) > MANY_CANDIDATES:  # the most promising ones give the others a limit
-            few = kept[np.argpartition(bound[kept], FIRST_EVALUATED)[:FIRST_EVALUATED]]
-            kept = kept[bound[kept] <= self.cost(mapping, few).min()]
         if not len(kept):
             return limit, None
         cost = self.cost(mapping, kept)
         at = int(np.argmin(cost))
         return float(cost[at]), int(kept[at])
 
-    def near_optimal(self, mapping: Mapping, limit: float) -> list[int]:
+    def near_optimal(self, mapping: Mapping, limit: float, most: int) -> list[Offer]:
         """The cheapest candidate of ``mapping``, and others up to ``limit`` with ever fewer calls."""
         kept = np.flatnonzero(self._bound(mapping) <= limit)
-        cost = self.cost(mapping, kept)
-        order = np.argsort(cost, kind="stable")
-        order = order[cost[order] <= limit]
-        calls = self.calls(mapping, kept[order])
-        found: list[int] = []
+        load = self._load(mapping, kept)
+        cost = self._cost(mapping, load)
+        near = np.flatnonzero(cost <= limit)
+        near = near[np.argsort(cost[near], kind="stable")]
+        calls = load.tiles[near] * self.inner[kept[near]]
+        found: list[Offer] = []
         fewest = np.inf
-        for at, count in zip(kept[order], calls, strict=True):
-            if count < FEWER_CALLS * fewest:
-                found.append(int(at))
-                fewest = count
+        while len(found) < most and len(fewer := np.flatnonzero(calls < FEWER_CALLS * fewest)):
+            fewest, number = float(calls[fewer[0]]), int(near[fewer[0]])
+            found.append(Offer(mapping, int(kept[number]), fewest, self._beside(mapping, load, number)))
         return found
-
-    def calls(self, mapping: Mapping, at: Array) -> Array:
-        """Kernel calls of a core, for the candidates ``at``."""
-        calls = self.inner[at]
-        for d in self._walked:
-            calls = calls * self._count(d, mapping.cores_along(d, self.limits.rows))[at]
-        return calls
 
     def solution(self, mapping: Mapping, at: int) -> Solution:
         return Solution(
@@ -261,12 +259,14 @@ class CostModel:
 
     def cost(self, mapping: Mapping, at: Array) -> Array:
         """Modelled cycles of the candidates ``at``; commands are guessed from what ports carry."""
-        load = self._load(mapping, at)
-        slowest: Array = np.maximum.reduce(load.resources)
+        return self._cost(mapping, self._load(mapping, at))
+
+    def _cost(self, mapping: Mapping, load: _Load) -> Array:
+        slowest: Array = load.resources.max(axis=0)
         # Resources contend: what is not the slowest still costs a little.
-        contention = OTHERS_WEIGHT * (sum(load.resources) - slowest)
+        contention = OTHERS_WEIGHT * (load.resources.sum(axis=0) - slowest)
         idle = slowest * IDLE_WEIGHT * self._idle(mapping)
-        cost: Array = slowest + contention + idle + load.beside + self._commands(mapping, load, at)
+        cost: Array = slowest + contention + idle + load.beside + self._commands(mapping, load)
         return np.where(load.fits, cost, np.inf)
 
     def beside_commands(self, mapping: Mapping, at: int, loads_resident: bool = False) -> BesideCommands:
@@ -274,102 +274,96 @@ class CostModel:
 
         ``loads_resident``: the nest is the first of several and loads the operands that stay in the cores.
         """
-        load = self._load(mapping, np.array([at]), loads_resident)
-        resources = [float(cycles[0]) for cycles in load.resources]
+        return self._beside(mapping, self._load(mapping, np.array([at]), loads_resident), 0)
+
+    def _beside(self, mapping: Mapping, load: _Load, number: int) -> BesideCommands:
+        resources = load.resources[:, number].tolist()
         setup = mapping.columns * self._setup(mapping)
-        return BesideCommands(max(resources), sum(resources), float(load.beside[0]), setup)
+        return BesideCommands(max(resources), sum(resources), float(load.beside[number]), setup)
 
     def _load(self, mapping: Mapping, at: Array, loads_resident: bool = False) -> _Load:
         """Returns the load of the candidates ``at``; ``loads_resident``: resident operands included."""
-        nest, out = self.nest, self.out[at]
+        nest, out, cycles, inner = self.nest, self.out[at], self.cycles[at], self.inner[at]
         rows = self._rows(mapping)
-        counts: list[IntArray] = [1] * len(nest.dims)
-        outer = np.ones_like(out)
-        for d in self._walked:
-            counts[d] = self._count(d, mapping.cores_along(d, self.limits.rows))[at]
-            outer = outer * counts[d]
+        counts = {d: self._count(d, mapping.cores_along(d, self.limits.rows))[at] for d in self._walked}
+        outer = prod(counts.values(), start=np.ones(len(at)))
         served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
-        ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
-        fits = _hold(self.limits, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
-        if not loads_resident and nest.in0_resident(
-            mapping.in1
-        ):  # what memory tiles had room for came with an earlier nest
-            ports[0] = _Port(np.zeros_like(outer))
+        in0, in1 = (self._port(p, mapping, counts, outer, inner, at) for p in (0, 1))
+        fits = _hold(self.limits, (in0, in1), (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
+        if not loads_resident and nest.in0_resident(mapping.in1):
+            in0 = _Port()  # what memory tiles had room for came with an earlier nest
         if mapping.col_dim is not None:
-            along = counts[mapping.col_dim] * (rows if mapping.row_dim == mapping.col_dim else 1)
+            along = counts.get(mapping.col_dim, 1) * (rows if mapping.row_dim == mapping.col_dim else 1)
             fits = fits & (along <= MAX_PER_COLUMN)
         if nest.resident_operands:
             fits = fits & (outer == 1)
         drain = outer * out * rows
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
-        total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
-            ports[1].taken * ports[1].fetched + drain * self.out_factor[at]
+        total = in0.taken * in0.fetched * sources + mapping.columns * (
+            in1.taken * in1.fetched + drain * self.out_factor[at]
         )
         both = takes_both_channels(nest, mapping, self.limits)
-        second = np.where(ports[0].taken == ports[0].chunks, served // 2, 0) if both else 0 * outer
-        resources = [
-            outer * self.cycles[at],
-            self._channel(ports[0], served - second),
-            self._channel(ports[1], 1) + self._channel(ports[0], second),
-            np.maximum(
-                ports[0].chunks * ports[0].words * -(-served // ROW_LANES), ports[1].chunks * ports[1].words
-            ),
-            drain * self.shim_cycles,
-            np.floor(total * self.cycles_per_word),
-        ]
-        stalls = outer * self._stall(ports[0].words + ports[1].words, at)
-        fill = ports[0].words * served + ports[1].words + out + self.op_cycles
-        return _Load(resources, stalls + fill, fits, ports, served, outer * rows)
+        second = np.where(in0.taken == in0.chunks, served // 2, 0) if both else 0
+        resources = np.empty((6, len(at)))
+        resources[0] = outer * cycles
+        resources[1] = self._channel(in0, served - second)
+        resources[2] = self._channel(in1, 1) + (self._channel(in0, second) if both else 0)
+        resources[3] = np.maximum(in0.chunks * in0.words * -(-served // ROW_LANES), in1.chunks * in1.words)
+        resources[4] = drain * self.shim_cycles
+        resources[5] = np.floor(total * self.cycles_per_word)
+        stalls = outer * self._stall(in0.words + in1.words, out, cycles, inner, at)
+        fill = in0.words * served + in1.words + out + self.op_cycles
+        return _Load(resources, stalls + fill, fits, (in0, in1), served, outer, self.per_group[at])
 
-    def _channel(self, port: _Port, rows: IntArray) -> Array:
+    def _channel(self, port: _Port, rows: IntArray) -> IntArray:
         """Returns the cycles that a shim channel takes to feed a port's chunks to ``rows`` core rows."""
-        words = port.taken * port.words * rows * self.shim_cycles
-        cycles: Array = words + port.turns(rows) * self.descriptor_cycles
-        return cycles
+        cycles = port.taken * port.words * rows * self.shim_cycles
+        # Where operands take turns, each chunk is a descriptor's; of one alone it follows chunk within one.
+        turns = port.taken * rows * port.operands * self.descriptor_cycles if port.operands > 1 else 0
+        return cycles + turns
 
-    def _stall(self, inputs: Array, at: Array) -> Array:
+    def _stall(self, inputs: IntArray, out: Array, cycles: Array, inner: Array, at: Array) -> Array:
         """Cycles that a core stops per tile, and with it its inputs, while its single out buffer drains.
 
         Where sums wait apart from it, the next tile needs it for its last step alone.
         """
-        out, scratch = self.out[at], self.scratch[at]
-        one, two = (
-            self.limits.core_holds(2 * inputs + depth * out + self.nest.longer_block, scratch)
-            for depth in (1, 2)
-        )
-        before_last = self.cycles[at] * (1 - 1 / self.inner[at])
-        single = np.where(self.waits[at] & one, np.maximum(out - before_last, 0), out)
-        return np.where(two, 0, single)
+        scratch, held = self.scratch[at], 2 * inputs + self.nest.longer_block
+        single = out
+        if self.some_wait:
+            drained = np.maximum(out - cycles * (1 - 1 / inner), 0)
+            single = np.where(self.waits[at] & self.limits.core_holds(held + out, scratch), drained, out)
+        return np.where(self.limits.core_holds(held + 2 * out, scratch), 0, single)
 
     def _port(
-        self, port: int, mapping: Mapping, counts: Sequence[IntArray], outer: Array, at: Array
+        self,
+        port: int,
+        mapping: Mapping,
+        counts: dict[int, Array],
+        outer: Array,
+        inner: Array,
+        at: Array,
     ) -> _Port:
         names = self._names(port, mapping)
-        result = _Port(np.zeros_like(outer))
         if not names:
-            return result
+            return _Port()
         along, words, fetched = self._carried(names)
-        looped = np.zeros(outer.shape, bool)
-        for d in along - {K}:
-            looped = looped | (counts[d] > 1)
-        inner = self.inner[at]
-        result.operands = len(names)
-        result.words, result.fetched = words[at], fetched[at]
-        result.panel = np.where((inner > 1) & (K in along), inner, 1)
-        result.chunks = np.where(looped | (result.panel > 1), outer * result.panel, 1)
-        for d in reversed(mapping.order):
-            if d in along:
-                break
-            result.repeats = result.repeats * counts[d]
-        result.repeats = np.where(result.chunks > 1, result.repeats, 1)
-        result.taken = result.chunks
-        return result
+        panel = inner if K in along else 1
+        several = prod((count for d, count in counts.items() if d in along), start=panel) > 1
+        chunks = np.where(several, outer * panel, 1)
+        again = tuple(takewhile(lambda d: d not in along, reversed(mapping.order)))
+        repeats = prod(counts[d] for d in again if d in counts)
+        if not isinstance(repeats, int):
+            repeats = np.where(chunks > 1, repeats, 1)
+        return _Port(len(names), words[at], fetched[at], chunks, panel, repeats, chunks)
 
-    def _commands(self, mapping: Mapping, load: _Load, at: Array) -> Array:
+    def _commands(self, mapping: Mapping, load: _Load) -> Array:
         """Controller cycles, seen from the array: set-up, shim tasks, and far too many steps."""
         in0, in1 = load.ports
-        per_group = self.per_group[at]
-        tasks = in0.tasks(load.served, per_group) + in1.tasks(1, per_group) + load.outputs / 8
+        tasks = (
+            in0.tasks(load.served, load.per_group)
+            + in1.tasks(1, load.per_group)
+            + load.tiles * self._rows(mapping) / 8
+        )
         steps = np.maximum(in0.chunks, in1.chunks)
         too_many = np.where(steps > MANY_STEPS, 1e6 * steps / MANY_STEPS, 0)
         commands: Array = mapping.columns * (self._setup(mapping) + TASK_CYCLES * tasks) + too_many
@@ -397,43 +391,46 @@ class BesideCommands(NamedTuple):
         return left / OTHERS_WEIGHT if left <= idle else self.slowest + left - idle
 
 
-class _Load(NamedTuple):
-    """What candidates ask of each resource, in cycles, and of ports."""
-
-    resources: list[Array]
-    beside: Array  # cycles in which nothing else goes on
-    fits: Array
-    ports: list[_Port]
-    served: int  # core rows by one in0 feed
-    outputs: Array  # out chunks of a column
-
-
+@dataclass
 class _Port:
-    """What a port carries, for all candidates at once."""
+    """What a port carries, for many candidates at once; by default nothing."""
 
-    def __init__(self, zero: Array) -> None:
-        self.operands = 0
-        self.words: IntArray = zero  # per chunk
-        self.fetched: IntArray = zero  # the same as device memory sees it
-        self.chunks: IntArray = zero  # that a core takes
-        self.taken: IntArray = zero  # that the memory tile takes from device memory
-        self.panel: IntArray = zero  # chunks per reduction
-        self.repeats: IntArray = zero + 1  # of a panel by the innermost loops
+    operands: int = 0
+    words: IntArray = 0  # per chunk
+    fetched: IntArray = 0  # the same as device memory sees it
+    chunks: IntArray = 0  # that a core takes
+    panel: IntArray = 1  # chunks per reduction
+    repeats: IntArray = 1  # of a panel by the innermost loops
+    taken: IntArray = 0  # chunks that the memory tile takes from device memory
 
-    def turns(self, rows: IntArray) -> IntArray:
-        """Descriptors that a shim channel runs for ``rows`` core rows where operands take turns.
-
-        Of one operand alone chunk follows chunk within a descriptor.
-        """
-        return self.taken * rows * self.operands if self.operands > 1 else 0 * self.taken
-
-    def tasks(self, rows: int, per_group: IntArray) -> IntArray:
+    def tasks(self, rows: int, per_group: Array) -> IntArray:
         """Descriptors that the controller writes for a shim's tasks."""
-        alone = self.taken / np.maximum(self.panel, 1) * rows * per_group
+        alone = self.taken / self.panel * rows * per_group
         if self.operands < 2:
             return alone
         # A chain of descriptors walks one progression: that of the rows, or of chunks.
         return np.maximum(self.taken / (1 if rows > 1 else MAX_ITERATION), alone) * self.operands
+
+
+class Offer(NamedTuple):
+    """A candidate of a mapping that may be the best."""
+
+    mapping: Mapping
+    at: int
+    calls: float  # of the kernel, of one core
+    beside: BesideCommands
+
+
+class _Load(NamedTuple):
+    """What candidates ask of each resource, in cycles, and of ports."""
+
+    resources: Array  # [resource, candidate]
+    beside: Array  # cycles in which nothing else goes on
+    fits: Array
+    ports: tuple[_Port, _Port]
+    served: int  # core rows by one in0 feed
+    tiles: Array  # of a core
+    per_group: Array  # shim tasks
 
 
 def _hold(limits: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:
@@ -442,11 +439,13 @@ def _hold(limits: Resources, ports: Sequence[_Port], rows: Sequence[int], out_wo
     rings_fit: Array = free >= 0
     for number in (1, 0):
         port = ports[number]
+        if isinstance(port.repeats, int):
+            continue  # nothing is sent again
         need = (port.panel - 2) * port.words * rows[number]  # one slot
-        fits = (need <= free) & (port.panel * port.words <= PANEL_PARTS * MAX_PANEL_WORDS)
+        keep = (port.repeats > 1) & (port.repeats <= MAX_LOCK) & (need <= free)
+        keep &= port.panel * port.words <= PANEL_PARTS * MAX_PANEL_WORDS
         if number == 0 and rows[number] > ROW_LANES:
-            fits = fits & (port.panel == 1)  # rows that share a lane take turns
-        keep = (port.repeats > 1) & fits & (port.repeats <= MAX_LOCK)
+            keep &= port.panel == 1  # rows that share a lane take turns
         port.taken = np.where(keep, port.chunks / port.repeats, port.chunks)
         free = free - np.where(keep, need, 0)
     return rings_fit

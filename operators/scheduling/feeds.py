@@ -6,7 +6,7 @@ Which kernel arguments they lie in is nothing that this knows.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import CADENCE_STEP, CADENCE_TILE, Axis
 from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, chunk_tasks
-from onedispatch.operators.scheduling.index_space import AUX, K, Operand, Packed
+from onedispatch.operators.scheduling.index_space import AUX, IntArray, K, Operand, Packed
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
 
@@ -42,6 +42,7 @@ class Feeds:
         self.packed_at: dict[str, int] = {}
         self._axes: dict[str, list[Axis]] = {}
         self._boxes: dict[str, Dims] = {}
+        self._origins: dict[tuple[int, ...], list[IntArray]] = {}  # by column and rows: all ports ask
         at = const_at
         for operand in schedule.nest.inputs:
             if not isinstance(operand, Packed):
@@ -82,26 +83,38 @@ class Feeds:
         element = ((words, 1),) if words > 1 else ()
         return (*element, *((count, stride * words // unit) for count, stride in reversed(dims)))
 
-    def _offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
-        """Word offsets of the chunks for tile ``origins`` [..., dims] and reduction ``steps`` [...]."""
+    def _offsets(self, operand: Operand | Packed, origins: Sequence[IntArray], steps: IntArray) -> IntArray:
+        """Word offsets of the chunks for the tile ``origins`` of every dimension and reduction ``steps``."""
         s = self.schedule
         if isinstance(operand, Packed):
-            tiles = [-(-origins[..., d] // s.tiles[d]) for d in operand.dims if d != K]
+            tiles = [-(-origins[d] // s.tiles[d]) for d in operand.dims if d != K]
             slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
-            at: Array = np.zeros(origins.shape[:-1], np.int64) + slots
-            at = self.packed_at[operand.name] // 4 + at * s.words(operand)
-            return at
+            return self.packed_at[operand.name] // 4 + slots * s.words(operand)
         if operand.name not in self._axes:
             self._axes[operand.name] = operand.axes(s.nest, s.tiles, s.k_tile)
-        total = np.full(origins.shape[:-1], operand.offset, np.int64)
+        total: IntArray = operand.offset
         for access, axis, stride in zip(
             operand.access, self._axes[operand.name], operand.strides, strict=True
         ):
-            if access.dim is None:
-                continue
-            at = steps * s.k_tile if access.dim == K else origins[..., access.dim]
-            total += axis.origin(at) * stride
+            if access.dim is not None:
+                at = steps * s.k_tile if access.dim == K else origins[access.dim]
+                total = total + axis.origin(at) * stride
         return total * operand.dtype.words // operand.dtype.per_word
+
+    def _sequence(
+        self, operands: Sequence[Operand | Packed], column: int, rows: Sequence[int], inner: int
+    ) -> Array:
+        """Offsets [rows, outer steps, inner steps, operands] of the chunks of core ``rows``, in order."""
+        s = self.schedule
+        cores = column, *rows
+        if cores not in self._origins:
+            each = s.origins_of(column, rows)
+            self._origins[cores] = [at if isinstance(at, int) else at[..., None] for at in each]
+        shape = len(rows), *(s.counts[d] for d in s.mapping.order), inner
+        found = np.empty((*shape, len(operands)), np.int64)
+        for number, operand in enumerate(operands):
+            found[..., number] = self._offsets(operand, self._origins[cores], np.arange(inner))
+        return found.reshape(len(rows), s.outer_steps, inner, len(operands))
 
     # -- tasks -----------------------------------------------------------------------------
 
@@ -119,10 +132,7 @@ class Feeds:
         operands = s.ports[port]
         inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
         outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
-        origins = s.origins_of([column] * len(rows), rows)[:, 0 : outer : s.holds[port].repeat, None]
-        steps = np.arange(inner)
-        origins = np.broadcast_to(origins, (*origins.shape[:2], inner, origins.shape[-1]))
-        offsets = np.stack([self._offsets(x, origins, steps) for x in operands], axis=-1)
+        offsets = self._sequence(operands, column, rows, inner)[:, 0 : outer : s.holds[port].repeat]
         # A memory tile takes a panel for one row, then one for the next.
         group, joined = s.holds[port].chunks, s.joined(port)
         panels = offsets.reshape(len(rows), -1, group, len(operands))[:, :, ::joined]
@@ -140,7 +150,6 @@ class Feeds:
         """Shim tasks that write the out chunks of a column's active rows."""
         s = self.schedule
         outputs, rows = s.nest.outputs, range(s.active_rows)
-        origins = s.origins_of([column] * len(rows), rows)
-        offsets = np.stack([self._offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
-        sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
+        offsets = self._sequence(outputs, column, rows, 1)
+        sequence = offsets.transpose(1, 0, 2, 3).reshape(-1, len(outputs))
         return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.limits.shim_bds[S2MM, 0]))

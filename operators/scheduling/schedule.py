@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -136,25 +135,24 @@ class Schedule:
         cc = self.counts[dim] * rows if dim == m.col_dim else 0
         return cc, 1 if dim == m.row_dim else 0, rows
 
-    def origins_of(self, columns: Sequence[int], rows: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Tile origins [cores, outer steps, dims] that cores visit, in order (as the super kernel does)."""
-        column, row = np.array(columns, np.int64)[:, None], np.array(rows, np.int64)[:, None]
-        found = np.zeros((len(column), self.outer_steps, len(self.tiles)), np.int64)
+    def origins_of(self, column: int, rows: Sequence[int]) -> list[IntArray]:
+        """Tile origins of every dimension that cores of a column visit, in order (as the super kernel does).
+
+        Arrays of core rows, and of the steps of each loop, outermost first, that broadcast together.
+        """
+        row, order = np.array(rows, np.int64), self.mapping.order
+        found: list[IntArray] = []
         for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):
             if self.grid[d] == 1:  # one tile, at 0
+                found.append(0)
                 continue
             cc, cr, oc = self.strides(d)
-            index = np.minimum(column * cc + row * cr + np.arange(count) * oc, self.grid[d] - 1)
+            first = column * cc + row[:, None] * cr
+            index = np.minimum(first + np.arange(count) * oc, self.grid[d] - 1)
+            shape = [count if loop == d else 1 for loop in order]
             origins = np.minimum(index * tile, self.nest.dims[d].extent - tile)
-            found[..., d] = origins[:, self._visits[d]]
+            found.append(origins.reshape(len(row), *shape))
         return found
-
-    @cached_property
-    def _visits(self) -> list[np.ndarray[Any, Any]]:
-        """Which of its tiles of each dimension a core visits in every outer step."""
-        order = self.mapping.order
-        mesh = np.meshgrid(*[np.arange(self.counts[d]) for d in order], indexing="ij")
-        return [mesh[order.index(d)].reshape(-1) for d in range(len(order))]
 
     # -- packed constants ------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from math import inf, isfinite
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import Array, candidates, one_tile
 from onedispatch.operators.scheduling.commands import shim_command_cycles
-from onedispatch.operators.scheduling.cost_model import FEWER_CALLS, CostModel
+from onedispatch.operators.scheduling.cost_model import FEWER_CALLS, CostModel, Offer
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -65,23 +65,53 @@ def counted_best(found: Shortlist) -> Solution:
     Of several that cost about the same it takes the one with the fewest kernel calls: each is work for
     cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
     """
-    model = found.model
-    limit = found.best[0] * COUNTED_UP_TO
-    counted: list[tuple[float, int, Solution, float]] = []
-    least = inf
-    for mapping in found.top(COUNTED_MAPPINGS, limit):
-        for at in model.near_optimal(mapping, limit)[:COUNTED_EACH]:
-            schedule = Schedule(model.nest, model.device, model.solution(mapping, at))
-            beside = model.beside_commands(mapping, at)
-            commands = shim_command_cycles(schedule, beside.commands_up_to(least * FEWEST_CALLS_UP_TO))
-            if isfinite(commands):
-                cost = beside.cost(commands)
-                far = RAGGED_UP_TO if model.ragged[at] else FEWEST_CALLS_UP_TO
-                counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution, far))
-                least = min(least, cost)
-    close = [one for one in counted if one[0] <= least * one[3]]
-    cheapest, fewest = min(close, key=lambda one: one[0]), min(close, key=lambda one: (one[1], one[0]))
-    return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]
+    counted = _Counted(found)
+    cheapest, least = counted.cheapest()
+    fewest, cost = cheapest, inf
+    for offer in sorted(counted.offers, key=lambda offer: offer.calls):
+        if offer.calls >= FEWER_CALLS * cheapest.calls or (offer.calls > fewest.calls and isfinite(cost)):
+            break
+        far = RAGGED_UP_TO if found.model.ragged[offer.at] else FEWEST_CALLS_UP_TO
+        other = counted.cost(offer, least * far)
+        if other < cost:
+            fewest, cost = offer, other
+    return counted.schedule(fewest).solution
+
+
+class _Counted:
+    """The first of a shortlist and what they cost: commands are counted where an answer depends on them."""
+
+    def __init__(self, found: Shortlist) -> None:
+        self._model = found.model
+        limit = found.best[0] * COUNTED_UP_TO
+        mappings = found.top(COUNTED_MAPPINGS, limit)
+        self.offers = [
+            offer for one in mappings for offer in self._model.near_optimal(one, limit, COUNTED_EACH)
+        ]
+        self._costs: dict[Offer, float] = {}
+
+    def schedule(self, offer: Offer) -> Schedule:
+        model = self._model
+        return Schedule(model.nest, model.device, model.solution(offer.mapping, offer.at))
+
+    def cheapest(self) -> tuple[Offer, float]:
+        """The offer that costs least, the first of several, and its cost."""
+        best, least = len(self.offers), inf
+        # Those that may cost least come first, and rule out others before their commands are counted.
+        for number, offer in sorted(enumerate(self.offers), key=lambda one: one[1].beside.cost(0)):
+            if offer.beside.cost(0) > least:
+                break
+            least, best = min((least, best), (self.cost(offer, least), number))
+        return self.offers[best], least
+
+    def cost(self, offer: Offer, most: float) -> float:
+        """Modelled cycles; infinity where they are more than ``most``."""
+        if offer not in self._costs:
+            commands = shim_command_cycles(self.schedule(offer), offer.beside.commands_up_to(most))
+            if not isfinite(commands):
+                return inf
+            self._costs[offer] = offer.beside.cost(commands)
+        return self._costs[offer] if self._costs[offer] <= most else inf
 
 
 def estimated(schedule: Schedule, loads_resident: bool = False) -> float:

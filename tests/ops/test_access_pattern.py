@@ -128,9 +128,9 @@ def test_a_chain_is_found_without_a_look_at_all_that_follow(monkeypatch: pytest.
     """Thousands of chunks of two operands: each chain takes some of them, and looks at as many."""
     chunks, levels, looked = 1 << 14, access_pattern._regular_levels, []
 
-    def counted(offsets: Array) -> list[tuple[int, Array]]:
+    def counted(offsets: Array, most: int) -> list[tuple[int, Array]]:
         looked.append(len(offsets))
-        return levels(offsets)
+        return levels(offsets, most)
 
     monkeypatch.setattr(access_pattern, "_regular_levels", counted)
     offsets = np.stack([np.arange(chunks) % 512 * 8, np.arange(chunks) * 4], axis=-1)

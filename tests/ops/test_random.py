@@ -48,8 +48,9 @@ def check_schedule(schedule: Schedule) -> None:
     visited = np.zeros([dim.extent for dim in dims], bool)
     for column in range(s.mapping.columns):
         for row in range(s.active_rows):
-            origins = s.origins_of([column], [row])[0]
-            assert len(origins) == s.outer_steps
+            loops = [s.counts[d] for d in s.mapping.order]
+            along = [np.broadcast_to(at, (1, *loops)).reshape(-1) for at in s.origins_of(column, [row])]
+            origins = np.stack(along, axis=-1)
             for origin in np.unique(origins, axis=0):
                 visited[tuple(slice(o, o + t) for o, t in zip(origin, s.tiles, strict=True))] = True
                 assert all(0 <= o <= d.extent - t for o, d, t in zip(origin, dims, s.tiles, strict=True))

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onedispatch.transactions.analysis import check, diff, validation
-from onedispatch.transactions.analysis.context import Context
-from onedispatch.transactions.analysis.diff import Difference
-from onedispatch.transactions.analysis.explain import Explanation
+from onedispatch.transactions.analysis import validation
 from onedispatch.transactions.analysis.validation import Finding
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.format import convert
@@ -18,6 +15,11 @@ from onedispatch.transactions.format.decode import decode
 from onedispatch.transactions.format.spec import Version
 from onedispatch.transactions.machine.device import Device
 from onedispatch.transactions.text import assembler, listing
+
+if TYPE_CHECKING:  # these load when one of them is asked for: compiling asks for none
+    from onedispatch.transactions.analysis.context import Context
+    from onedispatch.transactions.analysis.diff import Difference
+    from onedispatch.transactions.analysis.explain import Explanation
 
 
 class Operation(OperationView):
@@ -86,7 +88,9 @@ class Transaction(TransactionBinary):
         Args:
             context: the overlay that it runs in; accesses that data flow orders then cause no warning.
         """
-        return check.check(self, arg_sizes, context)
+        from onedispatch.transactions.analysis.check import check
+
+        return check(self, arg_sizes, context)
 
     def validate(
         self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None, device: Device | None = None
@@ -101,11 +105,15 @@ class Transaction(TransactionBinary):
 
     def explain(self, context: Context | None = None) -> Explanation:
         """Explains tasks per channel, host memory, waits and steps; with a context, control packets too."""
+        from onedispatch.transactions.analysis.explain import Explanation
+
         return Explanation.of(self, context)
 
     def diff(self, other: Transaction) -> Difference:
         """Returns the semantic differences to ``other``; false if there are none."""
-        return diff.diff(self, other)
+        from onedispatch.transactions.analysis.diff import diff
+
+        return diff(self, other)
 
     def converted(self, version: Version) -> Transaction:
         """Converts to another version of the format; padding garbage is dropped.
