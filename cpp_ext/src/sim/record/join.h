@@ -12,11 +12,6 @@
 
 namespace onedispatch::sim {
 
-// Out words of a part that go to device memory.
-struct Stored {
-  uint32_t part, access, argument, first, local, words;
-};
-
 // A tile of a joined operation.
 struct JoinedPart {
   std::shared_ptr<const CallableOperation> operation;
