@@ -278,8 +278,9 @@ void RecordingBuilder::join() {
   for (uint32_t i = 0; i < flow_.units.size(); ++i) occurrences[made_->parts[i].occurrence].push_back(i);
   std::vector<Stored> stored;
   replaced_.assign(made_->parts.size(), 0);
+  Patterns patterns(*made_, stored_);
   for (const auto& [occurrence, parts] : occurrences) {
-    Join join(*made_, parts, stored_, regions_);
+    Join join(*made_, parts, patterns, regions_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
     if (join.overlaps()) share(joined);
