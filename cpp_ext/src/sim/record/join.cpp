@@ -29,12 +29,27 @@ bool follows(const OperandShape& operand, uint32_t dim) {
 // Axes of more than one element that lie apart.
 bool spans(const od_axis& axis) { return axis.chunk > 1 && axis.stride != 0; }
 
-// The byte of device memory that a byte of the chunk is, with its argument; `first` is the chunk's least word.
-uint64_t byte_of(const Patterns::Words& words, uint32_t first, int64_t byte) {
-  const auto word = static_cast<size_t>(byte / 4);
-  if (word >= words.size() || words[word] == Patterns::kNowhere) return Patterns::kNowhere;
-  return (words[word] >> 32) << 40 | (((words[word] & 0xFFFFFFFFu) + first) * 4 + static_cast<uint64_t>(byte % 4));
-}
+// Finds the runs that words are in, which mostly follow one another.
+class RunFinder {
+ public:
+  explicit RunFinder(const Patterns::Runs& runs) : runs_(runs), last_(runs.begin()) {}
+
+  // Null where the word is in none.
+  const Patterns::Run* find(uint32_t word) {
+    if (!holds(last_, word) && (last_ == runs_.end() || !holds(++last_, word))) {
+      const auto behind = std::upper_bound(runs_.begin(), runs_.end(), word, [](uint32_t one, const Patterns::Run& run) { return one < run.local; });
+      last_ = behind == runs_.begin() ? runs_.end() : behind - 1;
+      if (!holds(last_, word)) return nullptr;
+    }
+    return &*last_;
+  }
+
+ private:
+  bool holds(Patterns::Runs::const_iterator run, uint32_t word) const { return run != runs_.end() && run->local <= word && word - run->local < run->words; }
+
+  const Patterns::Runs& runs_;
+  Patterns::Runs::const_iterator last_;
+};
 
 }  // namespace
 
@@ -47,22 +62,27 @@ bool Join::is_joined(const OperandShape& operand, uint32_t axis) const {
   return dim == OperandShape::kNothing || joined_[dim];
 }
 
-uint64_t Join::byte_at(const Chunk& chunk, int64_t byte) { return byte_of(patterns_.words(chunk.place.pattern), chunk.place.first, byte); }
+// The byte of device memory that a byte of the chunk is.
+std::optional<Join::Byte> Join::byte_at(const Chunk& chunk, int64_t byte) {
+  const auto word = static_cast<uint32_t>(byte / 4);
+  const Patterns::Run* const run = RunFinder(patterns_.runs(chunk.place.pattern)).find(word);
+  if (run == nullptr) return std::nullopt;
+  return Byte{run->argument, (int64_t{chunk.place.first} + run->first + (word - run->local)) * 4 + byte % 4};
+}
 
 // Base and strides, as far as one chunk shows them.
 bool Join::measure(const OperandShape& operand, const Chunk& chunk, Layout& layout) {
-  const uint64_t first = byte_at(chunk, operand.offset);
-  if (first == kNowhere) return false;
-  layout.argument = static_cast<uint32_t>(first >> 40);
-  const auto at = [](uint64_t place) { return static_cast<int64_t>(place & ((1ull << 40) - 1)); };
-  layout.base = at(first);
+  const std::optional<Byte> first = byte_at(chunk, operand.offset);
+  if (!first) return false;
+  layout.argument = first->argument;
+  layout.base = first->at;
   for (uint32_t i = 0; i < operand.n_axes; ++i) {
     const od_axis& axis = operand.axes[i];
     layout.known[i] = axis.stride == 0;
     if (!spans(axis)) continue;
-    const uint64_t next = byte_at(chunk, operand.offset + axis.stride * operand.element);
-    if (next == kNowhere || next >> 40 != first >> 40) return false;
-    layout.strides[i] = at(next) - at(first);
+    const std::optional<Byte> next = byte_at(chunk, operand.offset + axis.stride * operand.element);
+    if (!next || next->argument != first->argument) return false;
+    layout.strides[i] = next->at - first->at;
     layout.known[i] = true;
     layout.base -= layout.strides[i] * chunk.begin[i];
   }
@@ -74,9 +94,9 @@ bool Join::derive(const OperandShape& operand, const std::vector<Chunk>& chunks,
   const Chunk& first = chunks[0];
   std::vector<int64_t> places;
   for (const Chunk& chunk : chunks) {
-    const uint64_t place = byte_at(chunk, operand.offset);
-    if (place == kNowhere) return false;
-    places.push_back(static_cast<int64_t>(place));
+    const std::optional<Byte> place = byte_at(chunk, operand.offset);
+    if (!place || place->argument != layout.argument) return false;
+    places.push_back(place->at);
   }
   for (bool more = true; more;) {
     more = false;
@@ -111,30 +131,28 @@ bool Join::proves(const OperandShape& operand, const std::vector<Chunk>& chunks,
     int64_t first = layout.base - int64_t{4} * chunk.place.first;  // byte of the first element, from the chunk's place
     for (uint32_t i = 0; i < operand.n_axes; ++i) first += layout.strides[i] * chunk.begin[i];
     const auto [at, added] = proven.try_emplace(chunk.place.pattern, first);
-    return added ? proves(operand, patterns_.words(chunk.place.pattern), layout, first) : at->second == first;
+    return added ? proves(operand, patterns_.runs(chunk.place.pattern), layout, first) : at->second == first;
   });
 }
 
-bool Join::proves(const OperandShape& operand, const Patterns::Words& words, const Layout& layout, int64_t first) const {
+bool Join::proves(const OperandShape& operand, const Patterns::Runs& runs, const Layout& layout, int64_t first) {
   std::array<int64_t, OD_MAX_AXES> count{}, at{};
-  uint32_t run = OD_MAX_AXES;
-  int64_t expected = first;
+  uint32_t row = OD_MAX_AXES;  // the axis along which elements lie together
   for (uint32_t i = 0; i < operand.n_axes; ++i) {
     const od_axis& axis = operand.axes[i];
     if (axis.chunk == 0) return false;
     count[i] = spans(axis) ? axis.chunk : 1;
-    if (spans(axis) && axis.stride == 1 && layout.strides[i] == operand.element) run = i;
+    if (spans(axis) && axis.stride == 1 && layout.strides[i] == operand.element) row = i;
   }
-  const int64_t length = run == OD_MAX_AXES ? operand.element : count[run] * operand.element;
-  if (run != OD_MAX_AXES) count[run] = 1;
-  const uint64_t argument = uint64_t{layout.argument} << 40;
-  int64_t local = operand.offset;
+  const int64_t length = row == OD_MAX_AXES ? operand.element : count[row] * operand.element;
+  if (row != OD_MAX_AXES) count[row] = 1;
+  RunFinder finder(runs);
+  int64_t local = operand.offset, expected = first;
   for (;;) {
-    if (expected < 0 || byte_of(words, 0, local) != (argument | static_cast<uint64_t>(expected))) return false;
-    const auto word = static_cast<size_t>(local / 4), last = static_cast<size_t>((local + length - 1) / 4);
-    if (last >= words.size()) return false;
-    for (size_t i = word + 1; i <= last; ++i)
-      if (words[i] != words[word] + (i - word)) return false;
+    const auto word = static_cast<uint32_t>(local / 4), last = static_cast<uint32_t>((local + length - 1) / 4);
+    const Patterns::Run* const run = finder.find(word);
+    if (run == nullptr || last - run->local >= run->words || run->argument != layout.argument) return false;
+    if (expected != (int64_t{run->first} + (word - run->local)) * 4 + local % 4) return false;
     uint32_t axis = operand.n_axes;
     while (axis-- > 0) {
       local += operand.axes[axis].stride * operand.element;

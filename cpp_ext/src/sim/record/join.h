@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/record/patterns.h"
@@ -37,7 +38,6 @@ class Join {
   bool overlaps() const;
 
  private:
-  static constexpr uint64_t kNowhere = Patterns::kNowhere;
   using Origin = std::array<uint32_t, OD_MAX_DIMS>;
   using Strides = std::array<int64_t, OD_MAX_AXES>;  // bytes
 
@@ -65,6 +65,10 @@ class Join {
     std::vector<Laid> operands;
     std::array<uint32_t, OD_MAX_DIMS> first{}, end{};
   };
+  struct Byte {
+    uint32_t argument;
+    int64_t at;
+  };
   struct Chunk {  // of a call
     Patterns::Place place;
     std::array<int64_t, OD_MAX_AXES> begin{};  // coordinates
@@ -83,9 +87,9 @@ class Join {
   bool measure(const OperandShape& operand, const Chunk& chunk, Layout& layout);
   bool derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout);
   bool proves(const OperandShape& operand, const std::vector<Chunk>& chunks, const Layout& layout);
-  bool proves(const OperandShape& operand, const Patterns::Words& words, const Layout& layout, int64_t first) const;
+  static bool proves(const OperandShape& operand, const Patterns::Runs& runs, const Layout& layout, int64_t first);
   bool covers(Group& group) const;
-  uint64_t byte_at(const Chunk& chunk, int64_t byte);
+  std::optional<Byte> byte_at(const Chunk& chunk, int64_t byte);
   uint32_t whole_words(const Group& group, uint32_t dim) const;
   uint32_t panels_together(uint32_t members, uint32_t panels) const;
   int64_t elements_of(const Origin& tile) const;

@@ -11,7 +11,7 @@ namespace onedispatch::sim {
 
 namespace {
 
-constexpr size_t kMostSpread = 64;  // patterns whose words are kept one by one
+constexpr size_t kMostSpread = 64;  // patterns whose runs are kept one by one
 
 static_assert(std::has_unique_object_representations_v<RunBlock>, "blocks are compared by their bytes");
 
@@ -23,17 +23,15 @@ int64_t least_word(const RunBlock& block) {
 
 }  // namespace
 
-bool Patterns::Pattern::operator==(const Pattern& other) const {
-  return words == other.words && blocks.size() == other.blocks.size() && std::memcmp(blocks.data(), other.blocks.data(), blocks.size() * sizeof(RunBlock)) == 0;
+bool Patterns::Equal::operator()(const Pattern& a, const Pattern& b) const {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(RunBlock)) == 0);
 }
 
-size_t Patterns::Hash::operator()(const Pattern& pattern) const {
-  return hash_words(reinterpret_cast<const uint8_t*>(pattern.blocks.data()), pattern.blocks.size() * sizeof(RunBlock)) ^ pattern.words;
-}
+size_t Patterns::Hash::operator()(const Pattern& pattern) const { return hash_words(pattern.data(), pattern.size() * sizeof(RunBlock)); }
 
 // Of the next pattern, whose blocks say where they lie.
-Patterns::Place Patterns::place(uint32_t words) {
-  std::vector<RunBlock>& blocks = next_.blocks;
+Patterns::Place Patterns::place() {
+  Pattern& blocks = next_;
   Place place;
   if (!blocks.empty()) {
     int64_t least = least_word(blocks[0]);
@@ -41,7 +39,6 @@ Patterns::Place Patterns::place(uint32_t words) {
     place.first = static_cast<uint32_t>(least);
     for (RunBlock& block : blocks) block.first -= place.first;
   }
-  next_.words = words;
   const auto [at, added] = numbers_.try_emplace(next_, static_cast<uint32_t>(patterns_.size()));
   if (added) patterns_.push_back(&at->first);
   place.pattern = at->second;
@@ -52,19 +49,19 @@ Patterns::Place Patterns::of_view(uint32_t index) {
   Place& known = views_[index];
   if (known.pattern != ~0u) return known;
   const Recording::View& view = recording_.views[index];
-  next_.blocks.clear();
+  next_.clear();
   if (view.direct) {
     RunBlock whole;
     whole.space = view.space;
     whole.first = view.first;
     whole.run = view.words;
-    next_.blocks.push_back(whole);
+    next_.push_back(whole);
   }
   const auto* const first = recording_.blocks.data() + view.first_block;
-  next_.blocks.insert(next_.blocks.end(), first, first + view.blocks);
+  next_.insert(next_.end(), first, first + view.blocks);
   const auto elsewhere = [](const RunBlock& block) { return block.space.kind() != Space::kDdr; };
-  next_.blocks.erase(std::remove_if(next_.blocks.begin(), next_.blocks.end(), elsewhere), next_.blocks.end());
-  return known = place(view.words);
+  next_.erase(std::remove_if(next_.begin(), next_.end(), elsewhere), next_.end());
+  return known = place();
 }
 
 Patterns::Place Patterns::of_out(uint32_t part) {
@@ -72,36 +69,38 @@ Patterns::Place Patterns::of_out(uint32_t part) {
   if (known.pattern != ~0u) return known;
   auto at = std::lower_bound(stored_.begin(), stored_.end(), part, [](const Stored& one, uint32_t number) { return one.part < number; });
   for (; at != stored_.end() && at->part == part; ++at) builder_.add(Space(Space::kDdr, at->argument), at->first, at->local, at->words);
-  next_.blocks = builder_.take();
-  return known = place((recording_.parts[part].out_bytes + 3) / 4);
+  next_ = builder_.take();
+  return known = place();
 }
 
-const Patterns::Words& Patterns::words(uint32_t number) {
-  const auto found = spread_.find(number);
-  if (found != spread_.end()) return found->second;
-  if (spread_.size() == kMostSpread) spread_.clear();
-  const Pattern& pattern = *patterns_[number];
-  Words& words = spread_[number];
-  words.assign(pattern.words, kNowhere);
-  if (!spread(pattern, words)) words.assign(pattern.words, kNowhere);
-  return words;
+const Patterns::Runs& Patterns::runs(uint32_t pattern) {
+  const auto found = runs_.find(pattern);
+  if (found != runs_.end()) return found->second;
+  if (runs_.size() == kMostSpread) runs_.clear();
+  return runs_.emplace(pattern, spread(*patterns_[pattern])).first->second;
 }
 
-// False where a word of the chunk lies in several places, or one behind its end.
-bool Patterns::spread(const Pattern& pattern, Words& words) {
-  bool once = true;
-  for (const RunBlock& block : pattern.blocks) {
-    const uint64_t argument = uint64_t{block.space.id()} << 32;
-    block.for_runs([&](int64_t first, int64_t local) {
-      once = once && static_cast<size_t>(local) + block.run <= words.size();
-      for (uint32_t i = 0; once && i < block.run; ++i) {
-        uint64_t& word = words[static_cast<size_t>(local + i)];
-        once = word == kNowhere;
-        word = argument | static_cast<uint64_t>(first + i);
-      }
-    });
+// None where a word of the chunk lies in several places.
+Patterns::Runs Patterns::spread(const Pattern& pattern) {
+  Runs all, runs;
+  for (const RunBlock& block : pattern)
+    block.for_runs([&](int64_t first, int64_t local) { all.push_back({static_cast<uint32_t>(local), block.run, block.space.id(), static_cast<uint32_t>(first)}); });
+  const auto before = [](const Run& a, const Run& b) { return a.local < b.local; };
+  if (!std::is_sorted(all.begin(), all.end(), before)) std::sort(all.begin(), all.end(), before);
+  for (const Run& run : all) {
+    if (runs.empty() || runs.back().local + runs.back().words < run.local) {
+      runs.push_back(run);
+      continue;
+    }
+    Run& last = runs.back();
+    if (last.local + last.words > run.local) return {};
+    if (last.argument == run.argument && last.first + last.words == run.first) {
+      last.words += run.words;
+    } else {
+      runs.push_back(run);
+    }
   }
-  return once;
+  return runs;
 }
 
 }  // namespace onedispatch::sim

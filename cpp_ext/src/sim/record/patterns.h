@@ -11,9 +11,11 @@ namespace onedispatch::sim {
 
 class Patterns {
  public:
-  static constexpr uint64_t kNowhere = ~0ull;  // it isn't in device memory
-  // Of a chunk: argument in the high half; in the low one the word, counted from the chunk's place.
-  using Words = std::vector<uint64_t>;
+  // Words of a chunk that lie together: where in the chunk, and in an argument, counted from the chunk's place.
+  struct Run {
+    uint32_t local, words, argument, first;
+  };
+  using Runs = std::vector<Run>;  // by where they are in the chunk; as long as they can be
   struct Place {
     uint32_t pattern = ~0u;
     uint32_t first = 0;  // the least word
@@ -25,27 +27,26 @@ class Patterns {
   Place of_view(uint32_t view);
   Place of_out(uint32_t part);
   // Good until the next call.
-  const Words& words(uint32_t pattern);
+  const Runs& runs(uint32_t pattern);
 
  private:
-  struct Pattern {
-    uint32_t words = 0;
-    std::vector<RunBlock> blocks;  // of device memory
-    bool operator==(const Pattern& other) const;
-  };
+  using Pattern = std::vector<RunBlock>;  // of device memory; other words are of no place
   struct Hash {
     size_t operator()(const Pattern& pattern) const;
   };
+  struct Equal {
+    bool operator()(const Pattern& a, const Pattern& b) const;
+  };
 
-  Place place(uint32_t words);
-  static bool spread(const Pattern& pattern, Words& words);
+  Place place();
+  static Runs spread(const Pattern& pattern);
 
   const Recording& recording_;
   const std::vector<Stored>& stored_;
   std::vector<Place> views_, outs_;  // that were asked for
-  std::unordered_map<Pattern, uint32_t, Hash> numbers_;
+  std::unordered_map<Pattern, uint32_t, Hash, Equal> numbers_;
   std::vector<const Pattern*> patterns_;  // by number
-  std::unordered_map<uint32_t, Words> spread_;
+  std::unordered_map<uint32_t, Runs> runs_;
   BlockBuilder builder_;
   Pattern next_;  // to be placed
 };
