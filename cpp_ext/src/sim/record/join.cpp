@@ -230,16 +230,19 @@ std::vector<Join::Chunk> Join::chunks_of(const OperandShape& operand, const Grou
   chunks.reserve(group.parts.size() * (steps.end - steps.first));
   for (const uint32_t part : group.parts) {
     const Recording::Part& own = recording_.parts[part];
+    const Recording::Call* last = nullptr;
+    Chunk chunk;
     for (uint32_t call = steps.first; call < steps.end; ++call) {
       const Recording::Call& made = recording_.calls[own.first_call + call];
       const uint32_t view = operand.output ? kNoView : made.views[operand.port];
       if (!operand.output && view == kNoView) return {};
-      Chunk chunk;
       chunk.place = operand.output ? patterns_.of_out(part) : patterns_.of_view(view);
-      const int64_t k = int64_t{made.step} * shape_->k_tile;
+      const bool further = last != nullptr && last->origin == made.origin;
+      last = &made;
       for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
+        if (further && along(operand, axis) != OperandShape::kReduction) continue;
         // What is not joined has layouts of its own.
-        if (is_joined(operand, axis)) chunk.begin[axis] = begin_of(operand, axis, made.origin, k);
+        if (is_joined(operand, axis)) chunk.begin[axis] = begin_of(operand, axis, made.origin, int64_t{made.step} * shape_->k_tile);
       }
       chunks.push_back(chunk);
     }
