@@ -11,9 +11,9 @@ Order::Order(const Dataflow& flow, const DdrRegions& regions)
     Argument& argument = arguments_[access.argument];
     argument.words = regions[access.argument]->bytes / 4;
     if (argument.outside.empty()) argument.outside = WordSet(argument.words);
-    if (!access.write || !argument.lines.empty()) continue;
+    if (!access.write || argument.lines.size() != 0) continue;
     argument.written = WordSet(argument.words);
-    argument.lines.resize((argument.words + kLine - 1) / kLine);
+    argument.lines = Zeros<Share>((argument.words + kLine - 1) / kLine);
   }
   mark_deciding();
 }
@@ -76,22 +76,21 @@ void Order::follow_read(uint32_t index) {
   Argument& argument = arguments_[access.argument];
   Reader reader{index};
   flow_.segments.for_runs(flow_.segments.whole(access.segment), [&](Space, uint32_t first, uint32_t count) {
-    if (argument.lines.empty()) return argument.outside.add(first, count);
+    if (argument.lines.size() == 0) return argument.outside.add(first, count);
     for_lines(first, count, [&](uint32_t line, uint64_t words) { read_line(reader, argument, line, words); });
   });
 }
 
 void Order::read_line(Reader& reader, Argument& argument, uint32_t line, uint64_t words) {
   moved_.clear();
-  for (uint32_t at = argument.lines[line]; at != 0; at = shares_[at].next) {
-    Share& share = shares_[at];
-    const uint64_t read = share.words & words;
+  for (Share* share = &argument.lines[line]; share != nullptr; share = after(*share)) {
+    const uint64_t read = share->words & words;
     if (read == 0) continue;
     words &= ~read;
-    meet(reader, share);
-    if (reader.after == share.readers) continue;
-    share.words &= ~read;
-    moved_.push_back({read, share.writer, reader.after});
+    meet(reader, *share);
+    if (reader.after == share->readers) continue;
+    share->words &= ~read;
+    moved_.push_back({read, share->writer, reader.after, 0});
   }
   argument.outside.line(line) |= words;
   for (const Share& share : moved_) put(argument.lines[line], share);
@@ -115,13 +114,12 @@ void Order::follow_write(const Stored& stored, uint32_t occurrence) {
   Argument& argument = arguments_[stored.argument];
   for_lines(stored.first, stored.words, [&](uint32_t line, uint64_t words) {
     if ((argument.outside.line(line) & words) != 0) throw NotRecordable{"it overwrites device memory that it has read"};
-    for (uint32_t at = argument.lines[line]; at != 0; at = shares_[at].next) {
-      Share& share = shares_[at];
-      if ((share.words & words) == 0) continue;
-      share.words &= ~words;
-      overwrite(share, occurrence);
+    for (Share* share = &argument.lines[line]; share != nullptr; share = after(*share)) {
+      if ((share->words & words) == 0) continue;
+      share->words &= ~words;
+      overwrite(*share, occurrence);
     }
-    put(argument.lines[line], {words, occurrence});
+    put(argument.lines[line], {words, occurrence, 0, 0});
     argument.written.line(line) |= words;
   });
 }
@@ -139,24 +137,22 @@ void Order::overwrite(const Share& share, uint32_t occurrence) {
 }
 
 // Adds the share to those of a line.
-void Order::put(uint32_t& first, const Share& added) {
-  uint32_t empty = 0;
-  for (uint32_t at = first; at != 0; at = shares_[at].next) {
-    Share& share = shares_[at];
-    if (share.words == 0) {
-      empty = at;
-    } else if (share.writer == added.writer && share.readers == added.readers) {
-      share.words |= added.words;
+void Order::put(Share& first, const Share& added) {
+  Share* empty = nullptr;
+  for (Share* share = &first; share != nullptr; share = after(*share)) {
+    if (share->words == 0) {
+      empty = share;
+    } else if (share->writer == added.writer && share->readers == added.readers) {
+      share->words |= added.words;
       return;
     }
   }
-  const uint32_t next = empty == 0 ? first : shares_[empty].next;
-  if (empty == 0) {
-    empty = first = static_cast<uint32_t>(shares_.size());
-    shares_.emplace_back();
+  if (empty != nullptr) {
+    *empty = {added.words, added.writer, added.readers, empty->next};
+  } else {
+    shares_.push_back({added.words, added.writer, added.readers, first.next});
+    first.next = static_cast<uint32_t>(shares_.size() - 1);
   }
-  shares_[empty] = added;
-  shares_[empty].next = next;
 }
 
 std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, const std::vector<Stored>& stored, const std::vector<uint32_t>& ends, uint32_t occurrences) {

@@ -36,15 +36,15 @@ class Order {
   // Words of a line that one occurrence wrote last and the same ones have read since. Lines have few shares: one or two
   // where a tensor lies, and more at its ends.
   struct Share {
-    uint64_t words = 0;  // bits; none: it waits for others
-    uint32_t writer = 0;
-    uint32_t readers = 0;  // a set
-    uint32_t next = 0;     // of the line; 0: none
+    uint64_t words;  // bits; none: it waits for others
+    uint32_t writer;
+    uint32_t readers;  // a set
+    uint32_t next;     // of the line; 0: none
   };
   struct Argument {
     uint64_t words = 0;
     WordSet outside, deciding, written;
-    std::vector<uint32_t> lines;  // where the run writes to it: the first share of each, or 0
+    Zeros<Share> lines;  // the first share of each, where the run writes to it
   };
   // An access that is followed, and what it met last.
   struct Reader {
@@ -58,7 +58,8 @@ class Order {
   void meet(Reader& reader, const Share& share);
   void follow_write(const Stored& stored, uint32_t occurrence);
   void overwrite(const Share& share, uint32_t occurrence);
-  void put(uint32_t& first_share, const Share& added);
+  Share* after(const Share& share) { return share.next == 0 ? nullptr : &shares_[share.next]; }
+  void put(Share& first, const Share& added);
   void mark_deciding();
   void precede(uint32_t first, uint32_t second);
   uint32_t with(uint32_t set, const std::vector<uint32_t>& members);
@@ -70,9 +71,9 @@ class Order {
   std::vector<uint8_t> decides_;                  // by access
   std::vector<uint8_t> rewrites_;                 // by occurrence
   std::vector<Argument> arguments_;
-  std::vector<Share> shares_{{}};  // of all lines, behind one that stands for none
+  std::vector<Share> shares_{{}};  // behind the first of their lines, and behind one that stands for none
   std::vector<Share> moved_;       // by the read that is followed
-  Share overwritten_;              // last, by the occurrence `writes_`
+  Share overwritten_{};            // last, by the occurrence `writes_`
   uint32_t writes_ = ~0u;
   std::vector<std::vector<uint32_t>> sets_{{}};
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
