@@ -11,6 +11,37 @@
 
 namespace onedispatch::sim {
 
+namespace {
+
+// Words of arguments that something was stored to.
+class StoredWords {
+ public:
+  explicit StoredWords(const DdrRegions& regions) : regions_(regions) {}
+
+  // Adds the words; calls use(piece) for what of them was not there.
+  template <typename Use>
+  void add_new(const Stored& one, Use use) {
+    const auto [at, added] = sets_.try_emplace(one.argument);
+    if (added) at->second = WordSet(regions_[one.argument]->bytes / 4);
+    at->second.add_new(one.first, one.words, [&](uint32_t first, uint32_t words) {
+      Stored piece = one;
+      piece.first = first;
+      piece.local += first - one.first;
+      piece.words = words;
+      use(piece);
+    });
+  }
+
+ private:
+  const DdrRegions& regions_;
+  std::map<uint32_t, WordSet> sets_;  // by argument
+};
+
+// Whether `next` lies behind the words, in the chunk and in device memory.
+bool goes_on(const Stored& one, const Stored& next) { return one.argument == next.argument && one.first + one.words == next.first && one.local + one.words == next.local; }
+
+}  // namespace
+
 RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
     : flow_(std::move(flow)), regions_(regions), order_(flow_, regions), occurrences_(flow_.occurrences), kept_(flow_.units.size(), 0) {}
 
@@ -21,6 +52,7 @@ std::shared_ptr<Recording> RecordingBuilder::make() {
   read_all();
   add_stores();
   order();
+  group();
   keep();
   join();
   cut();
@@ -107,31 +139,28 @@ void RecordingBuilder::read_all() {
 }
 
 void RecordingBuilder::add_stores() {
-  for (uint32_t index = 0; index < flow_.accesses.size(); ++index)
-    if (flow_.accesses[index].write) add_store(index);
-  std::stable_sort(stored_.begin(), stored_.end(), [](const Stored& a, const Stored& b) { return a.part < b.part; });
+  for (const DdrAccess& access : flow_.accesses) {
+    if (access.write) add_store(access);
+    ends_.push_back(static_cast<uint32_t>(stored_.size()));
+  }
 }
 
 // What a unit computed goes from its out chunk; all else is a part of its own, which no kernel sees.
-void RecordingBuilder::add_store(uint32_t index) {
+void RecordingBuilder::add_store(const DdrAccess& access) {
   struct Run {
     Space space;
     uint32_t first, words;
   };
-  const DdrAccess& access = flow_.accesses[index];
   std::vector<Run> sources;
   flow_.segments.for_runs(access.source, [&](Space space, uint32_t first, uint32_t words) { sources.push_back({space, first, words}); });
   const auto move = static_cast<uint32_t>(made_->parts.size());
   uint32_t moved = 0;
   const auto store = [&](const Run& from, uint32_t to, uint32_t words) {
     if (from.space.kind() == Space::kScratch) throw NotRecordable{"a kernel's scratch is written to device memory"};
-    if (from.space.kind() == Space::kOut) {
-      stored_.push_back({from.space.id(), index, access.argument, to, from.first, words});
-      return order_.writes(index, from.space.id(), to, words);
-    }
+    const auto order = static_cast<uint32_t>(stored_.size());
+    if (from.space.kind() == Space::kOut) return stored_.push_back({from.space.id(), order, access.argument, to, from.first, words});
     add_run(from.space, from.first, moved, words);
-    stored_.push_back({move, index, access.argument, to, moved, words});
-    order_.writes(index, move, to, words);
+    stored_.push_back({move, order, access.argument, to, moved, words});
     if (from.space.kind() == Space::kDdr) order_.reads_access(occurrences_, from.space.id());
     moved += words;
   };
@@ -155,7 +184,7 @@ void RecordingBuilder::add_store(uint32_t index) {
 }
 
 void RecordingBuilder::order() {
-  level_ = order_.levels(made_->parts, occurrences_);
+  level_ = order_.levels(made_->parts, stored_, ends_, occurrences_);
   Guard& guard = made_->guard;
   guard.read = order_.read_from_outside();
   guard.deciding = order_.deciding();
@@ -163,33 +192,45 @@ void RecordingBuilder::order() {
   made_->written = order_.written();
 }
 
-// Takes out the words that another part writes later: the last one counts, whoever comes last now.
+// What is stored, by parts.
+void RecordingBuilder::group() {
+  std::vector<uint32_t> next(made_->parts.size() + 1, 0);
+  for (const Stored& one : stored_) ++next[one.part + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::vector<Stored> grouped(stored_.size());
+  for (const Stored& one : stored_) grouped[next[one.part]++] = one;
+  stored_.swap(grouped);
+}
+
+// Of the words that an occurrence writes more than once, takes out all but the last: whoever comes last now.
 void RecordingBuilder::cut() {
-  std::unordered_map<uint32_t, std::vector<Order::Cut>> cuts;
-  for (const Order::Cut& one : order_.cuts()) cuts[one.part].push_back(one);
-  if (cuts.empty()) return;
-  std::vector<Stored> kept, left, next;
-  for (const Stored& whole : stored_) {
-    left.assign(1, whole);
-    const auto own = cuts.find(whole.part);
-    for (size_t i = 0; own != cuts.end() && i < own->second.size(); ++i) {
-      const Order::Cut& out = own->second[i];
-      const uint32_t out_end = out.first + out.words;
-      next.clear();
-      for (const Stored& piece : left) {
-        const uint32_t end = piece.first + piece.words;
-        if (out.access != piece.access || out_end <= piece.first || end <= out.first) {
-          next.push_back(piece);
-          continue;
-        }
-        if (piece.first < out.first) next.push_back({piece.part, piece.access, piece.argument, piece.first, piece.local, out.first - piece.first});
-        if (out_end < end) next.push_back({piece.part, piece.access, piece.argument, out_end, piece.local + (out_end - piece.first), end - out_end});
-      }
-      left.swap(next);
-    }
-    kept.insert(kept.end(), left.begin(), left.end());
+  std::map<uint32_t, std::vector<size_t>> rewriting;  // what such occurrences store
+  for (size_t i = 0; i < stored_.size(); ++i) {
+    const Recording::Part& part = made_->parts[stored_[i].part];
+    if (part.bases == 0 && order_.rewrites(part.occurrence)) rewriting[part.occurrence].push_back(i);
   }
-  stored_.swap(kept);
+  std::map<size_t, std::vector<Stored>> left;  // of what was cut
+  for (auto& [occurrence, own] : rewriting) {
+    std::sort(own.begin(), own.end(), [this](size_t a, size_t b) { return stored_[a].order > stored_[b].order; });
+    StoredWords later(regions_);
+    for (const size_t i : own) {
+      std::vector<Stored> pieces;
+      later.add_new(stored_[i], [&](const Stored& piece) { pieces.push_back(piece); });
+      if (pieces.size() != 1 || pieces[0].words != stored_[i].words) left.emplace(i, std::move(pieces));
+    }
+  }
+  if (left.empty()) return;
+  std::vector<Stored> all;
+  all.reserve(stored_.size() + left.size());
+  for (size_t i = 0; i < stored_.size(); ++i) {
+    const auto cut = left.find(i);
+    if (cut == left.end()) {
+      all.push_back(stored_[i]);
+    } else {
+      all.insert(all.end(), cut->second.begin(), cut->second.end());
+    }
+  }
+  stored_.swap(all);
 }
 
 // Out chunks that others read on the chip get places of their own.
@@ -215,22 +256,17 @@ void RecordingBuilder::keep() {
 
 // No word is written by two of the parts: they run side by side.
 void RecordingBuilder::share(std::vector<JoinedPart>& parts) const {
-  std::map<uint32_t, std::vector<bool>> taken;  // by argument
+  StoredWords taken(regions_);
   for (JoinedPart& part : parts) {
     std::vector<Stored> own;
     for (const Stored& one : part.stored) {
-      std::vector<bool>& words = taken[one.argument];
-      words.resize(regions_[one.argument]->bytes / 4);
-      for (uint32_t i = 0; i < one.words; ++i) {
-        if (words[one.first + i]) continue;
-        words[one.first + i] = true;
-        const bool further = !own.empty() && own.back().first + own.back().words == one.first + i && own.back().local + own.back().words == one.local + i;
-        if (further) {
-          ++own.back().words;
+      taken.add_new(one, [&](const Stored& piece) {
+        if (!own.empty() && goes_on(own.back(), piece)) {
+          own.back().words += piece.words;
         } else {
-          own.push_back({one.part, one.access, one.argument, one.first + i, one.local + i, 1});
+          own.push_back(piece);
         }
-      }
+      });
     }
     part.stored.swap(own);
   }
@@ -242,8 +278,9 @@ void RecordingBuilder::join() {
   for (uint32_t i = 0; i < flow_.units.size(); ++i) occurrences[made_->parts[i].occurrence].push_back(i);
   std::vector<Stored> stored;
   replaced_.assign(made_->parts.size(), 0);
+  Patterns patterns(*made_, stored_);
   for (const auto& [occurrence, parts] : occurrences) {
-    Join join(*made_, parts, stored_, regions_);
+    Join join(*made_, parts, patterns, regions_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
     if (join.overlaps()) share(joined);

@@ -22,12 +22,13 @@ class RecordingBuilder {
   void add_views();
   void add_calls();
   void add_stores();
-  void add_store(uint32_t access);
+  void add_store(const DdrAccess& access);
   void add_units();
   void add_run(Space space, uint32_t first, uint32_t local, uint32_t words);
   uint32_t add_view(uint32_t words);
   void read_all();
   void order();
+  void group();
   void cut();
   void keep();
   void join();
@@ -40,7 +41,8 @@ class RecordingBuilder {
   std::shared_ptr<Recording> made_ = std::make_shared<Recording>();
   Order order_;
   BlockBuilder data_, padding_;
-  std::vector<Stored> stored_;  // by parts
+  std::vector<Stored> stored_;  // as it happened, then by parts
+  std::vector<uint32_t> ends_;  // of each access
   uint32_t occurrences_;
   std::vector<uint32_t> level_;    // of each occurrence
   std::vector<uint8_t> kept_;      // by unit: others read its out chunk on the chip

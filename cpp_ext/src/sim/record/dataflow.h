@@ -25,6 +25,11 @@ struct DdrAccess {
   Slice source;          // of a write
 };
 
+// Words of a part's out chunk that go to device memory; a part is a unit, or words that no kernel sees.
+struct Stored {
+  uint32_t part, order, argument, first, local, words;  // order: among all, as they happened
+};
+
 // A kernel call: its operation is its unit's.
 struct FlowCall {
   uint32_t unit = 0;

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 namespace onedispatch::sim {
 
 namespace {
-
-constexpr size_t kMostSpread = 64;  // chunks whose words are kept one by one
 
 bool is_within(const OperandShape& operand, uint32_t axis) { return operand.along[axis] >= OperandShape::kWithin; }
 
@@ -30,52 +29,32 @@ bool follows(const OperandShape& operand, uint32_t dim) {
 // Axes of more than one element that lie apart.
 bool spans(const od_axis& axis) { return axis.chunk > 1 && axis.stride != 0; }
 
+// Finds the runs that words are in, which mostly follow one another.
+class RunFinder {
+ public:
+  explicit RunFinder(const Patterns::Runs& runs) : runs_(runs), last_(runs.begin()) {}
+
+  // Null where the word is in none.
+  const Patterns::Run* find(uint32_t word) {
+    if (!holds(last_, word) && (last_ == runs_.end() || !holds(++last_, word))) {
+      const auto behind = std::upper_bound(runs_.begin(), runs_.end(), word, [](uint32_t one, const Patterns::Run& run) { return one < run.local; });
+      last_ = behind == runs_.begin() ? runs_.end() : behind - 1;
+      if (!holds(last_, word)) return nullptr;
+    }
+    return &*last_;
+  }
+
+ private:
+  bool holds(Patterns::Runs::const_iterator run, uint32_t word) const { return run != runs_.end() && run->local <= word && word - run->local < run->words; }
+
+  const Patterns::Runs& runs_;
+  Patterns::Runs::const_iterator last_;
+};
+
 }  // namespace
 
-Join::Join(const Recording& recording, const std::vector<uint32_t>& parts, const std::vector<Stored>& stored, const DdrRegions& regions)
-    : recording_(recording), parts_(parts), stored_(stored), regions_(regions), operation_(*recording.parts[parts[0]].operation), shape_(operation_.shape()) {}
-
-const Join::Words& Join::words_of_view(uint32_t index) {
-  const auto found = views_.find(index);
-  if (found != views_.end()) return found->second;
-  if (views_.size() == kMostSpread) views_.clear();
-  const Recording::View& view = recording_.views[index];
-  Words words(view.words, kNowhere);
-  const auto put = [&](Space space, int64_t first, int64_t local, uint32_t run) {
-    if (space.kind() != Space::kDdr) return;
-    for (uint32_t i = 0; i < run; ++i) words[static_cast<size_t>(local + i)] = uint64_t{space.id()} << 32 | static_cast<uint32_t>(first + i);
-  };
-  if (view.direct) put(view.space, view.first, 0, view.words);
-  for (uint32_t i = 0; i < view.blocks; ++i) {
-    const RunBlock& block = recording_.blocks[view.first_block + i];
-    block.for_runs([&](int64_t first, int64_t local) { put(block.space, first, local, block.run); });
-  }
-  return views_.emplace(index, std::move(words)).first->second;
-}
-
-const Join::Words& Join::words_of_out(uint32_t part) {
-  const auto found = outs_.find(part);
-  if (found != outs_.end()) return found->second;
-  if (outs_.size() == kMostSpread) outs_.clear();
-  Words words((recording_.parts[part].out_bytes + 3) / 4, kNowhere);
-  auto at = std::lower_bound(stored_.begin(), stored_.end(), part, [](const Stored& one, uint32_t number) { return one.part < number; });
-  for (; at != stored_.end() && at->part == part; ++at)
-    for (uint32_t i = 0; i < at->words; ++i) words[at->local + i] = uint64_t{at->argument} << 32 | (at->first + i);
-  return outs_.emplace(part, std::move(words)).first->second;
-}
-
-Join::Chunk Join::chunk_of(const OperandShape& operand, uint32_t part, uint32_t call) {
-  const Recording::Part& own = recording_.parts[part];
-  const Recording::Call& made = recording_.calls[own.first_call + call];
-  Chunk chunk{};
-  chunk.words = operand.output ? &words_of_out(part) : &words_of_view(made.views[operand.port]);
-  const int64_t k = int64_t{made.step} * shape_->k_tile;
-  for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
-    // What is not joined has layouts of its own.
-    chunk.begin[axis] = is_joined(operand, axis) ? begin_of(operand, axis, made.origin, k) : 0;
-  }
-  return chunk;
-}
+Join::Join(const Recording& recording, const std::vector<uint32_t>& parts, Patterns& patterns, const DdrRegions& regions)
+    : recording_(recording), parts_(parts), patterns_(patterns), regions_(regions), operation_(*recording.parts[parts[0]].operation), shape_(operation_.shape()) {}
 
 bool Join::is_joined(const OperandShape& operand, uint32_t axis) const {
   const uint32_t dim = along(operand, axis);
@@ -83,27 +62,27 @@ bool Join::is_joined(const OperandShape& operand, uint32_t axis) const {
   return dim == OperandShape::kNothing || joined_[dim];
 }
 
-// The byte of device memory that a byte of the chunk is, with its argument.
-uint64_t Join::byte_at(const Words& words, int64_t byte) {
-  const auto word = static_cast<size_t>(byte / 4);
-  if (word >= words.size() || words[word] == kNowhere) return kNowhere;
-  return (words[word] >> 32) << 40 | ((words[word] & 0xFFFFFFFFu) * 4 + static_cast<uint64_t>(byte % 4));
+// The byte of device memory that a byte of the chunk is.
+std::optional<Join::Byte> Join::byte_at(const Chunk& chunk, int64_t byte) {
+  const auto word = static_cast<uint32_t>(byte / 4);
+  const Patterns::Run* const run = RunFinder(patterns_.runs(chunk.place.pattern)).find(word);
+  if (run == nullptr) return std::nullopt;
+  return Byte{run->argument, (int64_t{chunk.place.first} + run->first + (word - run->local)) * 4 + byte % 4};
 }
 
 // Base and strides, as far as one chunk shows them.
 bool Join::measure(const OperandShape& operand, const Chunk& chunk, Layout& layout) {
-  const uint64_t first = byte_at(*chunk.words, operand.offset);
-  if (first == kNowhere) return false;
-  layout.argument = static_cast<uint32_t>(first >> 40);
-  const auto at = [](uint64_t place) { return static_cast<int64_t>(place & ((1ull << 40) - 1)); };
-  layout.base = at(first);
+  const std::optional<Byte> first = byte_at(chunk, operand.offset);
+  if (!first) return false;
+  layout.argument = first->argument;
+  layout.base = first->at;
   for (uint32_t i = 0; i < operand.n_axes; ++i) {
     const od_axis& axis = operand.axes[i];
     layout.known[i] = axis.stride == 0;
     if (!spans(axis)) continue;
-    const uint64_t next = byte_at(*chunk.words, operand.offset + axis.stride * operand.element);
-    if (next == kNowhere || next >> 40 != first >> 40) return false;
-    layout.strides[i] = at(next) - at(first);
+    const std::optional<Byte> next = byte_at(chunk, operand.offset + axis.stride * operand.element);
+    if (!next || next->argument != first->argument) return false;
+    layout.strides[i] = next->at - first->at;
     layout.known[i] = true;
     layout.base -= layout.strides[i] * chunk.begin[i];
   }
@@ -111,14 +90,20 @@ bool Join::measure(const OperandShape& operand, const Chunk& chunk, Layout& layo
 }
 
 // The strides along axes of which each chunk has one element, from how chunks lie to each other.
-bool Join::derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) const {
+bool Join::derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) {
   const Chunk& first = chunks[0];
-  const auto place = [&](const Chunk& chunk) { return static_cast<int64_t>(byte_at(*chunk.words, operand.offset)); };
+  std::vector<int64_t> places;
+  for (const Chunk& chunk : chunks) {
+    const std::optional<Byte> place = byte_at(chunk, operand.offset);
+    if (!place || place->argument != layout.argument) return false;
+    places.push_back(place->at);
+  }
   for (bool more = true; more;) {
     more = false;
-    for (const Chunk& chunk : chunks) {
+    for (size_t n = 0; n < chunks.size(); ++n) {
+      const Chunk& chunk = chunks[n];
       uint32_t unknown = OD_MAX_AXES, count = 0;
-      int64_t distance = place(chunk) - place(first);
+      int64_t distance = places[n] - places[0];
       for (uint32_t i = 0; i < operand.n_axes; ++i) {
         const int64_t further = chunk.begin[i] - first.begin[i];
         if (layout.known[i]) {
@@ -139,29 +124,35 @@ bool Join::derive(const OperandShape& operand, const std::vector<Chunk>& chunks,
   return true;
 }
 
-// Whether every element of the chunk lies where the layout says.
-bool Join::proves(const OperandShape& operand, const Chunk& chunk, const Layout& layout) const {
-  const Words& words = *chunk.words;
+// Whether every element of the chunks lies where the layout says. Those of one pattern do in one place alone.
+bool Join::proves(const OperandShape& operand, const std::vector<Chunk>& chunks, const Layout& layout) {
+  std::unordered_map<uint32_t, int64_t> proven;
+  return std::all_of(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
+    int64_t first = layout.base - int64_t{4} * chunk.place.first;  // byte of the first element, from the chunk's place
+    for (uint32_t i = 0; i < operand.n_axes; ++i) first += layout.strides[i] * chunk.begin[i];
+    const auto [at, added] = proven.try_emplace(chunk.place.pattern, first);
+    return added ? proves(operand, patterns_.runs(chunk.place.pattern), layout, first) : at->second == first;
+  });
+}
+
+bool Join::proves(const OperandShape& operand, const Patterns::Runs& runs, const Layout& layout, int64_t first) {
   std::array<int64_t, OD_MAX_AXES> count{}, at{};
-  uint32_t run = OD_MAX_AXES;
-  int64_t expected = layout.base;
+  uint32_t row = OD_MAX_AXES;  // the axis along which elements lie together
   for (uint32_t i = 0; i < operand.n_axes; ++i) {
     const od_axis& axis = operand.axes[i];
     if (axis.chunk == 0) return false;
-    expected += layout.strides[i] * chunk.begin[i];
     count[i] = spans(axis) ? axis.chunk : 1;
-    if (spans(axis) && axis.stride == 1 && layout.strides[i] == operand.element) run = i;
+    if (spans(axis) && axis.stride == 1 && layout.strides[i] == operand.element) row = i;
   }
-  const int64_t length = run == OD_MAX_AXES ? operand.element : count[run] * operand.element;
-  if (run != OD_MAX_AXES) count[run] = 1;
-  const uint64_t argument = uint64_t{layout.argument} << 40;
-  int64_t local = operand.offset;
+  const int64_t length = row == OD_MAX_AXES ? operand.element : count[row] * operand.element;
+  if (row != OD_MAX_AXES) count[row] = 1;
+  RunFinder finder(runs);
+  int64_t local = operand.offset, expected = first;
   for (;;) {
-    if (expected < 0 || byte_at(words, local) != (argument | static_cast<uint64_t>(expected))) return false;
-    const auto word = static_cast<size_t>(local / 4), last = static_cast<size_t>((local + length - 1) / 4);
-    if (last >= words.size()) return false;
-    for (size_t i = word + 1; i <= last; ++i)
-      if (words[i] != words[word] + (i - word)) return false;
+    const auto word = static_cast<uint32_t>(local / 4), last = static_cast<uint32_t>((local + length - 1) / 4);
+    const Patterns::Run* const run = finder.find(word);
+    if (run == nullptr || last - run->local >= run->words || run->argument != layout.argument) return false;
+    if (expected != (int64_t{run->first} + (word - run->local)) * 4 + local % 4) return false;
     uint32_t axis = operand.n_axes;
     while (axis-- > 0) {
       local += operand.axes[axis].stride * operand.element;
@@ -227,41 +218,36 @@ bool Join::lay_out_as(const OperandShape& operand, const Group& group, Laid& lai
 }
 
 bool Join::lay_out(const OperandShape& operand, const Group& group, Steps steps, Layout& layout) {
-  struct Place {
-    uint32_t part, call;
-  };
-  std::vector<Place> places;
-  std::set<std::pair<uint32_t, std::array<int64_t, OD_MAX_AXES>>> seen;  // views at coordinates
+  const std::vector<Chunk> chunks = chunks_of(operand, group, steps);
+  if (chunks.empty() || !measure(operand, chunks[0], layout)) return false;
+  const bool all_known = std::all_of(layout.known.begin(), layout.known.begin() + operand.n_axes, [](bool one) { return one; });
+  return (all_known || derive(operand, chunks, layout)) && proves(operand, chunks, layout);
+}
+
+// Empty where a call has none.
+std::vector<Join::Chunk> Join::chunks_of(const OperandShape& operand, const Group& group, Steps steps) {
+  std::vector<Chunk> chunks;
+  chunks.reserve(group.parts.size() * (steps.end - steps.first));
   for (const uint32_t part : group.parts) {
     const Recording::Part& own = recording_.parts[part];
+    const Recording::Call* last = nullptr;
+    Chunk chunk;
     for (uint32_t call = steps.first; call < steps.end; ++call) {
       const Recording::Call& made = recording_.calls[own.first_call + call];
-      if (!operand.output) {
-        if (made.views[operand.port] == kNoView) return false;
-        std::array<int64_t, OD_MAX_AXES> begin{};
-        for (uint32_t i = 0; i < operand.n_axes; ++i) begin[i] = begin_of(operand, i, made.origin, int64_t{made.step} * shape_->k_tile);
-        if (!seen.insert({made.views[operand.port], begin}).second) continue;
+      const uint32_t view = operand.output ? kNoView : made.views[operand.port];
+      if (!operand.output && view == kNoView) return {};
+      chunk.place = operand.output ? patterns_.of_out(part) : patterns_.of_view(view);
+      const bool further = last != nullptr && last->origin == made.origin;
+      last = &made;
+      for (uint32_t axis = 0; axis < operand.n_axes; ++axis) {
+        if (further && along(operand, axis) != OperandShape::kReduction) continue;
+        // What is not joined has layouts of its own.
+        if (is_joined(operand, axis)) chunk.begin[axis] = begin_of(operand, axis, made.origin, int64_t{made.step} * shape_->k_tile);
       }
-      places.push_back({part, call});
-    }
-  }
-  if (!measure(operand, chunk_of(operand, places[0].part, places[0].call), layout)) return false;
-  bool all_known = true;
-  for (uint32_t i = 0; i < operand.n_axes; ++i) all_known = all_known && layout.known[i];
-  if (!all_known) {
-    // A word of each is enough.
-    std::vector<Words> words(places.size());
-    std::vector<Chunk> chunks;
-    for (size_t i = 0; i < places.size(); ++i) {
-      Chunk chunk = chunk_of(operand, places[i].part, places[i].call);
-      words[i].assign(chunk.words->begin(), chunk.words->begin() + std::min<ptrdiff_t>(operand.offset / 4 + 1, static_cast<ptrdiff_t>(chunk.words->size())));
-      chunk.words = &words[i];
-      if (byte_at(*chunk.words, operand.offset) == kNowhere) return false;
       chunks.push_back(chunk);
     }
-    if (!derive(operand, chunks, layout)) return false;
   }
-  return std::all_of(places.begin(), places.end(), [&](const Place& place) { return proves(operand, chunk_of(operand, place.part, place.call), layout); });
+  return chunks;
 }
 
 // Tiles of the group are all of a box, each of them once or more.

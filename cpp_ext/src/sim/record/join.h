@@ -6,16 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "sim/record/patterns.h"
 #include "sim/record/recording.h"
 
 namespace onedispatch::sim {
-
-// Out words of a part that go to device memory.
-struct Stored {
-  uint32_t part, access, argument, first, local, words;
-};
 
 // A tile of a joined operation.
 struct JoinedPart {
@@ -32,8 +29,8 @@ struct JoinedPart {
 
 class Join {
  public:
-  // `parts` are the units of one occurrence, which have one operation; `stored` is sorted by parts.
-  Join(const Recording& recording, const std::vector<uint32_t>& parts, const std::vector<Stored>& stored, const DdrRegions& regions);
+  // `parts` are the units of one occurrence, which have one operation.
+  Join(const Recording& recording, const std::vector<uint32_t>& parts, Patterns& patterns, const DdrRegions& regions);
 
   // Empty where the tiles stay as they are.
   std::vector<JoinedPart> make();
@@ -41,8 +38,6 @@ class Join {
   bool overlaps() const;
 
  private:
-  static constexpr uint64_t kNowhere = ~0ull;
-  using Words = std::vector<uint64_t>;  // of a chunk: argument in the high half, word in the low one
   using Origin = std::array<uint32_t, OD_MAX_DIMS>;
   using Strides = std::array<int64_t, OD_MAX_AXES>;  // bytes
 
@@ -70,9 +65,13 @@ class Join {
     std::vector<Laid> operands;
     std::array<uint32_t, OD_MAX_DIMS> first{}, end{};
   };
+  struct Byte {
+    uint32_t argument;
+    int64_t at;
+  };
   struct Chunk {  // of a call
-    const Words* words;
-    std::array<int64_t, OD_MAX_AXES> begin;  // coordinates
+    Patterns::Place place;
+    std::array<int64_t, OD_MAX_AXES> begin{};  // coordinates
   };
 
   bool split();
@@ -82,16 +81,15 @@ class Join {
   bool lay_out(const OperandShape& operand, const Group& group, Laid& laid);
   bool lay_out_as(const OperandShape& operand, const Group& group, Laid& laid);
   bool lay_out(const OperandShape& operand, const Group& group, Steps steps, Layout& layout);
+  std::vector<Chunk> chunks_of(const OperandShape& operand, const Group& group, Steps steps);
   bool divide(const OperandShape& operand, bool reduction, bool tiles, OperandShape& divided) const;
   bool is_joined(const OperandShape& operand, uint32_t axis) const;
   bool measure(const OperandShape& operand, const Chunk& chunk, Layout& layout);
-  bool derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout) const;
-  bool proves(const OperandShape& operand, const Chunk& chunk, const Layout& layout) const;
+  bool derive(const OperandShape& operand, const std::vector<Chunk>& chunks, Layout& layout);
+  bool proves(const OperandShape& operand, const std::vector<Chunk>& chunks, const Layout& layout);
+  static bool proves(const OperandShape& operand, const Patterns::Runs& runs, const Layout& layout, int64_t first);
   bool covers(Group& group) const;
-  Chunk chunk_of(const OperandShape& operand, uint32_t part, uint32_t call);
-  const Words& words_of_view(uint32_t view);
-  const Words& words_of_out(uint32_t part);
-  static uint64_t byte_at(const Words& words, int64_t byte);
+  std::optional<Byte> byte_at(const Chunk& chunk, int64_t byte);
   uint32_t whole_words(const Group& group, uint32_t dim) const;
   uint32_t panels_together(uint32_t members, uint32_t panels) const;
   int64_t elements_of(const Origin& tile) const;
@@ -108,7 +106,7 @@ class Join {
 
   const Recording& recording_;
   const std::vector<uint32_t>& parts_;
-  const std::vector<Stored>& stored_;
+  Patterns& patterns_;
   const DdrRegions& regions_;
   const CallableOperation& operation_;
   std::unique_ptr<const OperationShape> shape_;
@@ -118,7 +116,6 @@ class Join {
   std::vector<Steps> steps_;
   std::vector<Group> groups_;
   std::vector<Reach> read_;  // by the part that is made
-  std::map<uint32_t, Words> views_, outs_;
   std::map<std::vector<int64_t>, std::shared_ptr<const CallableOperation>> operations_;
 };
 

@@ -2,18 +2,18 @@
 #include "sim/record/order.h"
 
 #include <algorithm>
-#include <string>
 
 namespace onedispatch::sim {
 
 Order::Order(const Dataflow& flow, const DdrRegions& regions)
-    : flow_(flow), consumers_(flow.accesses.size()), writes_(flow.accesses.size()), decides_(flow.accesses.size()), words_(regions.size()) {
-  for (Bits* bits : {&outside_, &deciding_, &written_}) {
-    bits->resize(regions.size());
-    for (size_t i = 0; i < regions.size(); ++i) (*bits)[i].resize(regions[i]->bytes / 4);
-  }
+    : flow_(flow), consumers_(flow.accesses.size()), decides_(flow.accesses.size()), arguments_(regions.size()) {
   for (const DdrAccess& access : flow.accesses) {
-    if (access.write) words_[access.argument].resize(regions[access.argument]->bytes / 4);
+    Argument& argument = arguments_[access.argument];
+    argument.words = regions[access.argument]->bytes / 4;
+    if (argument.outside.empty()) argument.outside = WordSet(argument.words);
+    if (!access.write || argument.lines.size() != 0) continue;
+    argument.written = WordSet(argument.words);
+    argument.lines = Zeros<Share>((argument.words + kLine - 1) / kLine);
   }
   mark_deciding();
 }
@@ -34,15 +34,6 @@ void Order::reads(uint32_t occurrence, const Slice& slice) {
   });
 }
 
-void Order::writes(uint32_t access, uint32_t part, uint32_t first, uint32_t words) {
-  std::vector<Written>& all = writes_[access];
-  if (!all.empty() && all.back().part == part && all.back().first + all.back().words == first) {
-    all.back().words += words;
-  } else {
-    all.push_back({part, first, words});
-  }
-}
-
 // The words that packets and blocks were made of must come from device memory, or from instructions.
 void Order::mark_deciding() {
   for (const Slice& slice : flow_.deciding) {
@@ -50,8 +41,9 @@ void Order::mark_deciding() {
       if (space.kind() == Space::kOut || space.kind() == Space::kScratch) throw NotRecordable{"packets or parameter blocks depend on what kernels computed"};
       if (space.kind() != Space::kDdr) return;
       decides_[space.id()] = 1;
-      std::vector<bool>& bits = deciding_[flow_.accesses[space.id()].argument];
-      std::fill_n(bits.begin() + first, words, true);
+      Argument& argument = arguments_[flow_.accesses[space.id()].argument];
+      if (argument.deciding.empty()) argument.deciding = WordSet(argument.words);
+      argument.deciding.add(first, words);
     });
   }
 }
@@ -81,76 +73,99 @@ uint32_t Order::with(uint32_t set, const std::vector<uint32_t>& members) {
 
 void Order::follow_read(uint32_t index) {
   const DdrAccess& access = flow_.accesses[index];
-  const std::vector<uint32_t>& consumers = consumers_[index];
-  std::vector<Word>& words = words_[access.argument];
-  std::vector<bool>& outside = outside_[access.argument];
-  uint32_t writer = 0, before = ~0u, after = 0;
+  Argument& argument = arguments_[access.argument];
+  Reader reader{index};
   flow_.segments.for_runs(flow_.segments.whole(access.segment), [&](Space, uint32_t first, uint32_t count) {
-    if (words.empty()) {
-      std::fill_n(outside.begin() + first, count, true);
-      return;
-    }
-    for (uint32_t at = first; at < first + count; ++at) {
-      Word& word = words[at];
-      if (word.writer == 0) outside[at] = true;
-      if (word.writer != writer) {
-        writer = word.writer;
-        if (writer != 0 && decides_[index] != 0) throw NotRecordable{"packets or parameter blocks depend on words that it wrote"};
-        for (const uint32_t consumer : consumers)
-          if (writer != 0) precede(occurrence_of(writer - 1), consumer);
-      }
-      if (word.readers != before) {
-        before = word.readers;
-        after = with(before, consumers);
-      }
-      word.readers = after;
-    }
+    if (argument.lines.size() == 0) return argument.outside.add(first, count);
+    for_lines(first, count, [&](uint32_t line, uint64_t words) { read_line(reader, argument, line, words); });
   });
 }
 
-void Order::follow_write(uint32_t index) {
-  const uint32_t argument = flow_.accesses[index].argument;
-  std::vector<Word>& words = words_[argument];
-  const std::vector<bool>& outside = outside_[argument];
-  std::vector<bool>& written = written_[argument];
-  for (const Written& one : writes_[index]) {
-    const uint32_t occurrence = occurrence_of(one.part);
-    uint32_t writer = 0, readers = 0, access = ~0u;
-    bool cut = false;  // the writer is another part of the same occurrence
-    for (uint32_t at = one.first; at < one.first + one.words; ++at) {
-      Word& word = words[at];
-      if (word.writer == 0 && outside[at]) throw NotRecordable{"it overwrites device memory that it has read"};
-      if (word.writer != writer || word.access != access) {
-        writer = word.writer;
-        access = word.access;
-        cut = writer != 0 && writer != one.part + 1 && occurrence_of(writer - 1) == occurrence;
-        if (cut) cuts_.push_back({access, writer - 1, at, 0});
-        if (writer != 0 && occurrence_of(writer - 1) != occurrence) precede(occurrence_of(writer - 1), occurrence);
-      }
-      if (cut) ++cuts_.back().words;
-      if (word.readers != readers) {
-        readers = word.readers;
-        for (const uint32_t reader : sets_[readers]) precede(reader, occurrence);
-      }
-      word = {one.part + 1, index, 0};
-    }
-    std::fill_n(written.begin() + one.first, one.words, true);
+void Order::read_line(Reader& reader, Argument& argument, uint32_t line, uint64_t words) {
+  moved_.clear();
+  for (Share* share = &argument.lines[line]; share != nullptr; share = after(*share)) {
+    const uint64_t read = share->words & words;
+    if (read == 0) continue;
+    words &= ~read;
+    meet(reader, *share);
+    if (reader.after == share->readers) continue;
+    share->words &= ~read;
+    moved_.push_back({read, share->writer, reader.after, 0});
+  }
+  argument.outside.line(line) |= words;
+  for (const Share& share : moved_) put(argument.lines[line], share);
+}
+
+// What it reads next is of the share.
+void Order::meet(Reader& reader, const Share& share) {
+  const std::vector<uint32_t>& consumers = consumers_[reader.access];
+  if (share.writer != reader.writer) {
+    reader.writer = share.writer;
+    if (decides_[reader.access] != 0) throw NotRecordable{"packets or parameter blocks depend on words that it wrote"};
+    for (const uint32_t consumer : consumers) precede(share.writer, consumer);
+  }
+  if (share.readers != reader.before) {
+    reader.before = share.readers;
+    reader.after = with(reader.before, consumers);
   }
 }
 
-void Order::follow() {
-  for (uint32_t index = 0; index < flow_.accesses.size(); ++index) {
-    if (flow_.accesses[index].write) {
-      follow_write(index);
-    } else {
-      follow_read(index);
+void Order::follow_write(const Stored& stored, uint32_t occurrence) {
+  Argument& argument = arguments_[stored.argument];
+  for_lines(stored.first, stored.words, [&](uint32_t line, uint64_t words) {
+    if ((argument.outside.line(line) & words) != 0) throw NotRecordable{"it overwrites device memory that it has read"};
+    for (Share* share = &argument.lines[line]; share != nullptr; share = after(*share)) {
+      if ((share->words & words) == 0) continue;
+      share->words &= ~words;
+      overwrite(*share, occurrence);
     }
+    put(argument.lines[line], {words, occurrence, 0, 0});
+    argument.written.line(line) |= words;
+  });
+}
+
+void Order::overwrite(const Share& share, uint32_t occurrence) {
+  if (occurrence == writes_ && share.writer == overwritten_.writer && share.readers == overwritten_.readers) return;
+  writes_ = occurrence;
+  overwritten_ = share;
+  if (share.writer == occurrence) {
+    rewrites_[occurrence] = 1;
+  } else {
+    precede(share.writer, occurrence);
+  }
+  for (const uint32_t reader : sets_[share.readers]) precede(reader, occurrence);
+}
+
+// Adds the share to those of a line.
+void Order::put(Share& first, const Share& added) {
+  Share* empty = nullptr;
+  for (Share* share = &first; share != nullptr; share = after(*share)) {
+    if (share->words == 0) {
+      empty = share;
+    } else if (share->writer == added.writer && share->readers == added.readers) {
+      share->words |= added.words;
+      return;
+    }
+  }
+  if (empty != nullptr) {
+    *empty = {added.words, added.writer, added.readers, empty->next};
+  } else {
+    shares_.push_back({added.words, added.writer, added.readers, first.next});
+    first.next = static_cast<uint32_t>(shares_.size() - 1);
   }
 }
 
-std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, uint32_t occurrences) {
-  parts_ = &parts;
-  follow();
+std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, const std::vector<Stored>& stored, const std::vector<uint32_t>& ends, uint32_t occurrences) {
+  rewrites_.assign(occurrences, 0);
+  uint32_t next = 0;
+  for (uint32_t access = 0; access < flow_.accesses.size(); ++access) {
+    if (!flow_.accesses[access].write) follow_read(access);
+    for (; next < ends[access]; ++next) follow_write(stored[next], parts[stored[next].part].occurrence);
+  }
+  return sorted(occurrences);
+}
+
+std::vector<uint32_t> Order::sorted(uint32_t occurrences) const {
   std::vector<std::vector<uint32_t>> later(occurrences);
   std::vector<uint32_t> before(occurrences, 0), level(occurrences, 0), ready;
   for (const uint64_t edge : edges_) {
@@ -172,16 +187,10 @@ std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, u
   return level;
 }
 
-std::vector<WordRange> Order::ranges(const Bits& bits) const {
+std::vector<WordRange> Order::ranges(WordSet Argument::*set) const {
   std::vector<WordRange> found;
-  for (uint32_t argument = 0; argument < bits.size(); ++argument) {
-    const std::vector<bool>& words = bits[argument];
-    for (auto at = std::find(words.begin(), words.end(), true); at != words.end();) {
-      const auto end = std::find(at, words.end(), false);
-      found.push_back({argument, static_cast<uint32_t>(at - words.begin()), static_cast<uint32_t>(end - at)});
-      at = std::find(end, words.end(), true);
-    }
-  }
+  for (uint32_t i = 0; i < arguments_.size(); ++i)
+    (arguments_[i].*set).for_runs([&](uint32_t first, uint32_t words) { found.push_back({i, first, words}); });
   return found;
 }
 

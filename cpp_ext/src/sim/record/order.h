@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "sim/array/ddr.h"
-#include "sim/record/recording.h"
 #include "sim/record/dataflow.h"
+#include "sim/record/recording.h"
+#include "sim/record/word_set.h"
 
 namespace onedispatch::sim {
 
@@ -20,50 +21,60 @@ class Order {
   // The occurrence reads the slice, or the access to device memory.
   void reads(uint32_t occurrence, const Slice& slice);
   void reads_access(uint32_t occurrence, uint32_t access);
-  // The access writes words that the part computed.
-  void writes(uint32_t access, uint32_t part, uint32_t first, uint32_t words);
 
-  // The level of each occurrence: it depends on lower ones alone. Throws NotRecordable where there is no such order.
-  std::vector<uint32_t> levels(const std::vector<Recording::Part>& parts, uint32_t occurrences);
-  // Known after that: words of an access that another part of the same occurrence writes later.
-  struct Cut {
-    uint32_t access, part, first, words;
-  };
-  const std::vector<Cut>& cuts() const { return cuts_; }
+  // The level of each occurrence: it depends on lower ones alone. What accesses store is in the order in which it
+  // happened, and ends for each where `ends` says. Throws NotRecordable where there is no such order.
+  std::vector<uint32_t> levels(const std::vector<Recording::Part>& parts, const std::vector<Stored>& stored, const std::vector<uint32_t>& ends, uint32_t occurrences);
+  // Known after that: whether the occurrence writes a word more than once.
+  bool rewrites(uint32_t occurrence) const { return rewrites_[occurrence] != 0; }
   // Known after that: words that are there before the run, those of them that decide what it does, and what it writes.
-  std::vector<WordRange> read_from_outside() const { return ranges(outside_); }
-  std::vector<WordRange> deciding() const { return ranges(deciding_); }
-  std::vector<WordRange> written() const { return ranges(written_); }
+  std::vector<WordRange> read_from_outside() const { return ranges(&Argument::outside); }
+  std::vector<WordRange> deciding() const { return ranges(&Argument::deciding); }
+  std::vector<WordRange> written() const { return ranges(&Argument::written); }
 
  private:
-  using Bits = std::vector<std::vector<bool>>;  // by argument and word
+  // Words of a line that one occurrence wrote last and the same ones have read since. Lines have few shares: one or two
+  // where a tensor lies, and more at its ends.
+  struct Share {
+    uint64_t words;  // bits; none: it waits for others
+    uint32_t writer;
+    uint32_t readers;  // a set
+    uint32_t next;     // of the line; 0: none
+  };
+  struct Argument {
+    uint64_t words = 0;
+    WordSet outside, deciding, written;
+    Zeros<Share> lines;  // the first share of each, where the run writes to it
+  };
+  // An access that is followed, and what it met last.
+  struct Reader {
+    uint32_t access;
+    uint32_t writer = ~0u;
+    uint32_t before = ~0u, after = 0;  // sets of readers
+  };
 
-  void follow();
-  void follow_read(uint32_t index);
-  void follow_write(uint32_t index);
+  void follow_read(uint32_t access);
+  void read_line(Reader& reader, Argument& argument, uint32_t line, uint64_t words);
+  void meet(Reader& reader, const Share& share);
+  void follow_write(const Stored& stored, uint32_t occurrence);
+  void overwrite(const Share& share, uint32_t occurrence);
+  Share* after(const Share& share) { return share.next == 0 ? nullptr : &shares_[share.next]; }
+  void put(Share& first, const Share& added);
   void mark_deciding();
-  uint32_t occurrence_of(uint32_t part) const { return (*parts_)[part].occurrence; }
   void precede(uint32_t first, uint32_t second);
   uint32_t with(uint32_t set, const std::vector<uint32_t>& members);
-  std::vector<WordRange> ranges(const Bits& bits) const;
-
-  struct Written {
-    uint32_t part, first, words;
-  };
-  struct Word {
-    uint32_t writer = 0;   // part + 1
-    uint32_t access = 0;   // by which it wrote
-    uint32_t readers = 0;  // a set, since the last write
-  };
+  std::vector<uint32_t> sorted(uint32_t occurrences) const;
+  std::vector<WordRange> ranges(WordSet Argument::*set) const;
 
   const Dataflow& flow_;
-  const std::vector<Recording::Part>* parts_ = nullptr;
-  std::vector<Cut> cuts_;
   std::vector<std::vector<uint32_t>> consumers_;  // occurrences, by access
-  std::vector<std::vector<Written>> writes_;      // by access
   std::vector<uint8_t> decides_;                  // by access
-  std::vector<std::vector<Word>> words_;          // by argument, of those that the run writes
-  Bits outside_, deciding_, written_;
+  std::vector<uint8_t> rewrites_;                 // by occurrence
+  std::vector<Argument> arguments_;
+  std::vector<Share> shares_{{}};  // behind the first of their lines, and behind one that stands for none
+  std::vector<Share> moved_;       // by the read that is followed
+  Share overwritten_{};            // last, by the occurrence `writes_`
+  uint32_t writes_ = ~0u;
   std::vector<std::vector<uint32_t>> sets_{{}};
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
   std::unordered_set<uint64_t> edges_;
