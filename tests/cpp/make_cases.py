@@ -216,8 +216,7 @@ def registered() -> list[Case]:
         cases = found.setdefault(one.op_type, [])
         if one.op_type in named or len(cases) == MOST or not np.isfinite(one.expected[0]).all():
             continue
-        lowered = lower(one)
-        if one.expected[0].size and len(lowered.ops) + len(lowered.aliases) == 1:
+        if is_one_operator(one) and one.expected[0].size:
             cases.append(one)
     return [case for cases in found.values() for case in cases]
 
@@ -305,6 +304,12 @@ def parted() -> list[Step]:
 def steps_of(one: Case) -> Iterator[Step]:
     for op, given, result in computed(lower(one), dict(one.feed), reference):
         yield Step(one, op, given, result)
+
+
+def is_one_operator(case: Case) -> bool:
+    """Whether the node becomes one device operator, or moves no data."""
+    lowered = lower(case)
+    return len(lowered.ops) + len(lowered.aliases) == 1
 
 
 def only_operator(case: Case) -> Operator:
