@@ -35,7 +35,7 @@ help:
 	@echo 'make generate   rewrite the generated C++ headers and pages'
 	@echo 'make figures    rewrite models/figures/costs.md: modelled cycles and bytes of the examples'
 	@echo 'make conformance  rewrite operators/CONFORMANCE.md: ONNX'"'"'s backend tests, by operator and type'
-	@echo 'make bench      our time beside onnxruntime'"'"'s'
+	@echo 'make bench      our time beside onnxruntime'"'"'s, kernels at every SIMD level'
 	@echo 'make clean      remove .venv and build'
 
 demo: $(STAMPS)/demo
@@ -95,11 +95,21 @@ figures: $(STAMPS)/dev
 conformance: $(STAMPS)/dev
 	@$(BIN)/python -m tests.onnx_node.conformance
 
-bench: $(STAMPS)/dev
+# google-benchmark's program, of the libraries that the package was built from. Always made: ninja knows what changed.
+BENCH := build/bench/onedispatch_bench
+.PHONY: $(BENCH)
+$(BENCH): $(STAMPS)/dev
+	@prefix=$$(.ci/bootstrap benchmark) && libraries=$$(ls -d "$(CURDIR)"/build/cp*/libonedispatch_sim.a | head -n 1) && \
+	  cmake -S cpp_ext -B build/bench -G Ninja -DONEDISPATCH_BENCH=ON -DCMAKE_PREFIX_PATH="$$prefix" \
+	    -DONEDISPATCH_LIBRARIES="$${libraries%/*}" >/dev/null && cmake --build build/bench
+
+bench: $(STAMPS)/dev $(BENCH)
 	@$(BIN)/pytest tests/bench -m bench --benchmark-only --benchmark-columns=median,iqr,rounds
 	@$(BIN)/onedispatch bench light_squeezenet light_resnet50 light_densenet121 --threads 1 --threads 2
 	@$(BIN)/python -m tests.bench.networks
 	@$(BIN)/python -m tests.bench.operators
+	@$(BENCH) --benchmark_min_time=0.05
+	@$(BIN)/python -m tests.bench.levels --every
 
 clean:
 	rm -rf .venv build dist cpp_ext/_core.*.so transactions/format/_native.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks

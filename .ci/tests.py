@@ -141,12 +141,28 @@ def rest_stage(jobs: int) -> Stage:
     return pytest_stage("rest", sorted(wanted, key=lambda folder: folder not in SLOW_FIRST), jobs)
 
 
-def googletest_prefix() -> str:
-    """The prefix that CMake must search, "" when the system has GoogleTest."""
+def prefix_of(library: str) -> str:
+    """The prefix that CMake must search, "" when the system has the library."""
     done = subprocess.run(
-        [ROOT / ".ci" / "bootstrap", "googletest"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        [ROOT / ".ci" / "bootstrap", library], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     return done.stdout.strip()
+
+
+def libraries_options(which: str) -> list[str]:
+    """Where CMake finds GoogleTest, and google-benchmark, where that can be had.
+
+    The benchmarks are compiled with the tests, so that they follow what they call; ``make bench`` alone runs
+    them.
+    """
+    prefixes, bench = [prefix_of("googletest")], "OFF"
+    if which == "cpp":
+        try:
+            prefixes.append(prefix_of("benchmark"))
+            bench = "ON"
+        except subprocess.CalledProcessError:
+            print("the C++ benchmarks are not compiled", file=sys.stderr)
+    return [f"-DONEDISPATCH_BENCH={bench}", f"-DCMAKE_PREFIX_PATH={';'.join(filter(None, prefixes))}"]
 
 
 @contextmanager
@@ -201,8 +217,7 @@ def cpp_stage(jobs: int, which: str) -> Stage:
     ctest += ["--timeout", "300", "-j", str(jobs), "--output-junit", str(report)]
     ctest += ["--exclude-regex", chosen.without] if chosen.without else []
     try:
-        prefix = googletest_prefix()
-        configure += [f"-DCMAKE_PREFIX_PATH={prefix}"] if prefix else []
+        configure += libraries_options(which)
         with cases_made() as env:
             for command in (configure, ["cmake", "--build", str(build), "-j", str(jobs)]):
                 if run(command) != 0:

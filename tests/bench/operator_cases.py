@@ -35,7 +35,7 @@ def _quantised(scale: float, zero: int) -> tuple[Input, Input]:
     return value(scale), value(zero, "int8")
 
 
-def _qlinear_conv(x: Input, weights: tuple[int, ...], **attributes: Any) -> Case:
+def qlinear_conv(x: Input, weights: tuple[int, ...], **attributes: Any) -> Case:
     """Of bytes by int8, with a scale for each channel and a bias."""
     scales, zeros = weight(weights[0], kind="positive"), value(np.zeros(weights[0]), "int8")
     given = (value(0.02), value(128, "uint8"), integers("int8", *weights, const=True), scales, zeros)
@@ -144,9 +144,9 @@ ROWS: dict[str, list[Case]] = {
     ],
     "ConvInteger": [case("ConvInteger", _BYTES, integers("int8", 64, 64, 3, 3, const=True), pads=[1] * 4)],
     "QLinearConv": [
-        _qlinear_conv(_BYTES, (64, 64, 3, 3), pads=[1] * 4),
-        _qlinear_conv(integers("uint8", 1, 256, 32, 32), (512, 256, 1, 1)),
-        _qlinear_conv(integers("uint8", 1, 64, 128, 128), (64, 1, 3, 3), group=64, pads=[1] * 4),
+        qlinear_conv(_BYTES, (64, 64, 3, 3), pads=[1] * 4),
+        qlinear_conv(integers("uint8", 1, 256, 32, 32), (512, 256, 1, 1)),
+        qlinear_conv(integers("uint8", 1, 64, 128, 128), (64, 1, 3, 3), group=64, pads=[1] * 4),
     ],
     **{op: [_qlinear(op, _BYTES, 2)] for op in ("QLinearAdd", "QLinearMul")},
     "QLinearSigmoid": [_qlinear("QLinearSigmoid", _BYTES)],

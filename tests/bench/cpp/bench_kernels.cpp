@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host speed of the kernels on chunks as operators make them: one call of a prepared kernel, all
-// packing included. Usage: bench_kernels [portable|avx2|avxvnni|avx512|avx512bf16 [part of a name]]
-#include <chrono>
-#include <cstdio>
+// The kernels on chunks as operators make them: one call of a prepared kernel, all packing included.
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../../../cpp_ext/src/kernels/kernel.h"
-#include "../../../cpp_ext/src/kernels/simd/simd.h"
-#include "../../../cpp_ext/src/program/operation.h"
+#include "bench.h"
+#include "kernels/kernel.h"
 #include "onedispatch/kernel_library.h"
+#include "program/operation.h"
 
-using namespace onedispatch;
-using namespace onedispatch::kernels;
+namespace onedispatch::benchmarks {
+
+using namespace kernels;  // NOLINT: what is measured
 
 namespace {
 
@@ -23,12 +20,11 @@ struct Bench : Operation {
   std::string name;
   uint32_t kernel = 0;
   double work = 0;       // operations (or elements) per call
-  const char* unit = "GFLOP/s";
+  const char* unit = "flop";
   std::vector<uint32_t> words = std::vector<uint32_t>(params::kWords, 0);
   std::vector<std::pair<uint32_t, uint32_t>> types;  // of operands that are not f32, by their words
-  std::vector<float> in0 = std::vector<float>(16384, 0.5f), in1 = in0, out = in0;
 
-  // Operands that no case put are absent.
+  // Operands that no case put are absent; functions have their marks.
   void complete() {
     const od_kernel_spec& spec = *registry().find(kernel)->spec;
     setup.spec = &spec;
@@ -39,6 +35,10 @@ struct Bench : Operation {
         continue;
       }
       words[operand.at] = kOutPort << params::kPortShift;
+    }
+    for (uint32_t i = 0; i < spec.n_scalars; ++i) {
+      const od_scalar_spec& scalar = spec.scalars[i];
+      if (scalar.type == OD_SCALAR_FUNCTION) words[scalar.at] |= scalar.functions[words[scalar.at]].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT;
     }
     for (const auto& [at, type] : types) words[at] |= type << params::kDtypeShift;
   }
@@ -115,7 +115,7 @@ Bench windowed(uint32_t kernel, const char* name, uint32_t c, uint32_t rows, uin
   b.kernel = kernel;
   const bool depthwise = kernel == params::dwconv::digest;
   b.work = (depthwise ? 2.0 : 1.0) * c * rows * columns * k * k;
-  if (!depthwise) b.unit = "G taps/s";
+  if (!depthwise) b.unit = "taps";
   namespace dw = params::dwconv;
   namespace pool = params::pool;
   window(b, depthwise ? WindowWords{dw::dim_c, dw::kh, dw::x_c} : WindowWords{pool::dim_c, pool::kh, pool::x_c}, c, rows, columns, c, k, stride);
@@ -133,7 +133,7 @@ Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, ui
   b.name = std::string("eltwise ") + name + " " + std::to_string(rows) + "x" + std::to_string(columns);
   b.kernel = params::eltwise::digest;
   b.work = static_cast<double>(rows) * columns;
-  b.unit = "G elements/s";
+  b.unit = "elements";
   b.setup.dims[3] = {rows, rows};
   b.setup.dims[4] = {columns, columns};
   b.words[arg::func] = func;
@@ -157,7 +157,7 @@ Bench lines(uint32_t kernel, const char* name, uint32_t outer, uint32_t length, 
   b.name = std::string(name) + " " + std::to_string(outer) + "x" + std::to_string(length) + "x" + std::to_string(inner);
   b.kernel = kernel;
   b.work = static_cast<double>(outer) * length * inner;
-  b.unit = "G elements/s";
+  b.unit = "elements";
   b.setup.dims[0] = {outer, outer};
   b.setup.dims[1] = {inner, inner};
   b.words[arg::dim_i] = 1;
@@ -178,7 +178,7 @@ Bench reduce(uint32_t rows, uint32_t k, uint32_t columns) {
   b.name = "reduce sum " + std::to_string(rows) + "x" + std::to_string(k) + "x" + std::to_string(columns);
   b.kernel = params::reduce::digest;
   b.work = static_cast<double>(rows) * k * columns;
-  b.unit = "G elements/s";
+  b.unit = "elements";
   b.setup.dims[0] = {rows, rows};
   b.setup.dims[1] = {columns, columns};
   b.setup.k_extent = b.setup.k_tile = k;
@@ -189,7 +189,9 @@ Bench reduce(uint32_t rows, uint32_t k, uint32_t columns) {
   return b;
 }
 
-double rate(Bench& b) {
+// One call of a prepared kernel after the other.
+void measure(benchmark::State& state, Bench b) try {
+  std::vector<float> in0(16384, 0.5f), in1 = in0, out = in0;
   b.complete();
   b.setup.words = b.words.data();
   b.chunk_bytes = {65536, 65536, 65536};
@@ -199,47 +201,29 @@ double rate(Bench& b) {
   call.k_count = b.setup.k_extent;
   call.k_last = 1;
   const auto bytes = [](std::vector<float>& chunk) { return reinterpret_cast<uint8_t*>(chunk.data()); };
-  bind_operands(b, {bytes(b.in0), bytes(b.in1), bytes(b.out)}, call);
+  bind_operands(b, {bytes(in0), bytes(in1), bytes(out)}, call);
   plan.check(call);
-  double best = 0;
-  for (int round = 0; round < 60; ++round) {
-    int calls = 0;
-    const auto start = std::chrono::steady_clock::now();
-    double seconds = 0;
-    while (seconds < 0.003) {
-      for (int i = 0; i < 8; ++i, ++calls) plan.run(call);
-      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
-    best = std::max(best, b.work * calls / seconds * 1e-9);
-  }
-  return best;
+  for (auto _ : state) plan.run(call);
+  set_rate(state, b.unit, b.work);
+} catch (const ProgramError& error) {
+  state.SkipWithError(error.what.c_str());
 }
 
 // Independent fused multiply-adds of the level's own product kernel, all from L1: the practical peak.
-double peak() {
+void peak(benchmark::State& state, const char*) {
   std::vector<float> a(48 * 96, 0.5f), b(96 * 48, 0.5f), c(48 * 48);
-  const GemmF32 g{a.data(), 96, 1, b.data(), 48, c.data(), 48, 48, 48, 96, false};
-  double best = 0;
-  for (int round = 0; round < 20; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < 2000; ++i) simd().gemm_f32(g);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, 2.0 * 48 * 48 * 96 * 2000 / seconds * 1e-9);
-  }
-  return best;
+  const GemmF32 g{a.data(), 96, 1, b.data(), 48, c.data(), 48, 48, 48, 96, false, 0, 0, 0};
+  for (auto _ : state) simd().gemm_f32(g);
+  set_rate(state, "flop", 2.0 * 48 * 48 * 96);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc > 1 && !use_simd(argv[1])) {
-    std::fprintf(stderr, "%s: not a level of this processor; known: portable, avx2, avxvnni, avx512, avx512bf16\n", argv[1]);
-    return 2;
-  }
+void register_kernels() {
   namespace fn = params::eltwise_func;
   namespace act = params::activation;
-  std::printf("level %s, product tile alone %.1f GFLOP/s\n", simd().name, peak());
-  std::vector<Bench> all = {
+  each_level("product tile alone", peak);
+  const Bench all[] = {
       gemm(64, 64, 32, false, false), gemm(64, 64, 64, false, false), gemm(64, 64, 128, false, false),
       gemm(64, 64, 64, true, false), gemm(1, 256, 64, false, false), gemm(64, 64, 64, false, true),
       gemm(96, 96, 64, false, true), gemm(96, 96, 64, true, true),
@@ -255,13 +239,7 @@ int main(int argc, char** argv) {
       eltwise("transpose", fn::copy_, 1, act::none_, 64, 128, true), eltwise("add", fn::add_, 2, act::none_, 512, 7, true),
       lines(params::softmax::digest, "softmax", 64, 128, 1), lines(params::softmax::digest, "softmax", 1, 128, 64), lines(params::lrn::digest, "lrn", 1, 64, 128),
       reduce(128, 128, 1), reduce(4, 64, 64)};
-  for (Bench& bench : all) {
-    if (argc > 2 && bench.name.find(argv[2]) == std::string::npos) continue;
-    try {
-      std::printf("%-40s %9.2f %s\n", bench.name.c_str(), rate(bench), bench.unit);
-    } catch (const ProgramError& error) {
-      std::printf("%-40s %s\n", bench.name.c_str(), error.what.c_str());
-    }
-  }
-  return 0;
+  for (const Bench& bench : all) each_level(bench.name, [bench](benchmark::State& state, const char*) { measure(state, bench); });
 }
+
+}  // namespace onedispatch::benchmarks
