@@ -97,6 +97,10 @@ CASES = {
         30,
         values=(("a", (1,)),),
     ),
+    # A tile has one result, and what it is made of lies together there, but not in the tensor.
+    "reduced to a few": Case(
+        "float[6001, 8] x", "float[8] y", "y = ReduceL2<keepdims = 0>(x, a)", 10, values=(("a", (0,)),)
+    ),
     "reduced positions": Case(
         "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 40
     ),

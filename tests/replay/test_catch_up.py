@@ -117,3 +117,12 @@ def test_padding_that_is_never_reached_does_no_harm() -> None:
     made.write(mem(0xA0634), queue_word("mem", 0))
     made.write(mem(0xA0604), queue_word("mem", 1))
     cycles(made)
+
+
+def test_parameters_that_were_assumed_are_taken_at_the_next_change_of_a_lock() -> None:
+    """Lock 15 is asked for as equal to 1, which takes nothing from it: a partner outside has set it."""
+    made = TransactionBuilder(4, 1)
+    for lock, value, acquire in ((15, 1, True), (14, 1, False), (14, -3, True)):
+        made.maskpoll(tile_address(0, 2, lock_request_offset("core", lock, value, acquire)), 1, 1)
+    report = replay(made.to_bytes(), "npu2_1col")
+    assert report.complete and report.handshakes == 1, report.verdict

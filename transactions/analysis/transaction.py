@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.transactions.analysis import validation
+from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.validation import Finding
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.format import convert
@@ -17,7 +18,6 @@ from onedispatch.transactions.machine.device import Device
 from onedispatch.transactions.text import assembler, listing
 
 if TYPE_CHECKING:  # these load when one of them is asked for: compiling asks for none
-    from onedispatch.transactions.analysis.context import Context
     from onedispatch.transactions.analysis.diff import Difference
     from onedispatch.transactions.analysis.explain import Explanation
 

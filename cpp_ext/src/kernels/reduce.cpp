@@ -27,7 +27,6 @@ class Reduce final : public Kernel {
         dim_i_(setup.roles[1]),
         rows_(static_cast<int>(setup.tile(0))),
         columns_(static_cast<int>(setup.tile(1))),
-        alone_(setup.dims[dim_i_].extent == 1),
         x_(setup.operands[params::reduce::operand::x]),
         x_r_(x_.axes[0]),
         x_k_(x_.axes[1]),
@@ -70,8 +69,8 @@ class Reduce final : public Kernel {
       const int64_t reach = (rows_ - 1) * x_r_.stride + (r.count - 1) * x_k_.stride + (columns - 1) * x_i_.stride + 1;
       r.x = words_in<Word>(x_, call, place(call, columns), reach, kScratchWords);
     }
-    // By what is the same however large tiles are, and wherever they lie: it says in which order sums are added up.
-    if (r.count == 0 || (!alone_ && x_i_.stride == 1)) {
+    // It says in which order sums are added up: by what is the same wherever x lies, and in joined tiles.
+    if (r.count == 0 || (columns_ != 1 && x_i_.stride == 1)) {
       simd().of<Word>().reduce_columns(r);
     } else {
       by_rows(r);
@@ -139,7 +138,6 @@ class Reduce final : public Kernel {
 
   uint32_t k_extent_, mode_, out_, dim_r_, dim_i_;
   int rows_, columns_;
-  bool alone_;  // a result has no neighbours along i
   Operand x_;
   Axis x_r_, x_k_, x_i_;
   Activation activation_;

@@ -92,7 +92,9 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
-  for (uint32_t i = 0; i < spec.n_dims; ++i) shape->tiled[setup.roles[i]] = true;
+  // How a reduction adds up may depend on whether a tile's results have neighbours.
+  const auto stays_alone = [&](uint32_t dim) { return spec.joins == OD_JOIN_TILES && spec.reduces != 0 && setup.dims[dim].tile == 1; };
+  for (uint32_t i = 0; i < spec.n_dims; ++i) shape->tiled[setup.roles[i]] = !stays_alone(setup.roles[i]);
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;

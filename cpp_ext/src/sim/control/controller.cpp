@@ -455,8 +455,8 @@ void Simulator::check_finished() const {
 // What is under way may end by itself, after the last operation and at no cost to the run. Then all
 // is as a run must find it, or the run failed: what it left would make the next one fail.
 void Simulator::check_at_rest() {
-  const uint64_t limit = array_.effort + options_.event_limit;
-  while (!array_.events.empty() && array_.effort < limit) array_.handle(array_.events.pop());
+  const uint64_t start = array_.effort;
+  while (!array_.events.empty() && array_.effort - start < options_.event_limit) array_.handle(array_.events.pop());
   const std::vector<std::string> left = array_.residue();
   if (left.empty()) return;
   constexpr size_t kLines = 64;  // more would hide the point

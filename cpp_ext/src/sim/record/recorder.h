@@ -31,6 +31,7 @@ class Recorder final : public Executor {
   void begin(Core& core) override;
   uint64_t end(Core& core) override;
   void stop(const Core& core) override { does_.stop(core); }
+  void explain_nonsense(const Core& core) const override { does_.explain_nonsense(core); }
   void settle() override { does_.settle(); }
   void reset() override { does_.reset(); }
 

@@ -22,8 +22,9 @@ void AbsentOverlay::reset() {
   assumed_locks_.clear();
   answers_ = assumed_tokens_ = segments_ = 0;
   for (const Core& core : array_.cores_) {
-    array_.tiles_[core.tile].locks[kReadyLock].value = 1;
-    array_.tiles_[core.tile].locks[kParameterLock].watched = true;
+    std::vector<Lock>& locks = array_.tiles_[core.tile].locks;
+    locks[kReadyLock].value = 1;
+    for (Lock& lock : locks) lock.watched = true;  // parameters may lie there unseen since lock 15 was assumed
   }
 }
 

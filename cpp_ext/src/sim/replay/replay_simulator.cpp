@@ -27,6 +27,7 @@ constexpr uint64_t kSettleEffort = 200'000;
 constexpr uint64_t kEffortOfCatchUp = 200'000;
 // A foreign transaction is bounded in all: times the event limit.
 constexpr uint64_t kMostEffort = 10;
+constexpr uint64_t kLargestLimit = ~0ull / 100;
 // Effort of a wait until it is first asked whether it can end at all.
 constexpr uint64_t kFeasibilityCheckInterval = 10'000;
 
@@ -245,7 +246,7 @@ bool ReplaySimulator::unblocks() {
   return true;
 }
 
-uint64_t ReplaySimulator::most_effort() const { return kMostEffort * options_.event_limit; }
+uint64_t ReplaySimulator::most_effort() const { return kMostEffort * std::min(options_.event_limit, kLargestLimit); }
 
 void ReplaySimulator::mark_effort() {
   feasibility_due_ = kFeasibilityCheckInterval;
