@@ -177,6 +177,36 @@ TEST(Gemm, BytesAreExact) {
   });
 }
 
+TEST(Gemm, PanelsOfBytesAreTheMatrixThatTheyArePartsOf) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 100 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      Random random(seed);
+      const int m = random.in(1, 20), n = random.in(1, 200), k = random.in(1, 90), depth = 4 * random.in(1, 12), width = 16 * random.in(1, 6);
+      const int rows = (k + depth - 1) / depth, columns = (n + width - 1) / width;
+      const auto a = random_bytes(random, static_cast<size_t>(m * k)), b = random_bytes(random, static_cast<size_t>(k * n));
+      std::vector<uint8_t> panels(static_cast<size_t>(columns * rows * depth * width));
+      for (int i = 0; i < k; ++i)
+        for (int j = 0; j < n; ++j)
+          panels[static_cast<size_t>(((j / width * rows + i / depth) * depth + i % depth) * width + j % width)] = b[static_cast<size_t>(i * n + j)];
+      std::vector<int32_t> a_zero(static_cast<size_t>(m)), b_zero(static_cast<size_t>(n)), whole(static_cast<size_t>(m * n)), parts = whole;
+      GemmI8 g{a.data(), k, 1, b.data(), n, 1, whole.data(), n, m, n, k, random.chance(50), random.chance(50), false, a_zero.data(), b_zero.data(), 0, 0, 0, 0, 0, 0};
+      for (auto& zero : a_zero) zero = widened(static_cast<uint8_t>(random.in(0, 255)), g.a_signed);
+      for (auto& zero : b_zero) zero = widened(static_cast<uint8_t>(random.in(0, 255)), g.b_signed);
+      simd().gemm_i8(g);
+      g.b = panels.data();
+      g.b_k = width;
+      g.c = parts.data();
+      g.b_panel_rows = depth;
+      g.b_panel_columns = width;
+      g.b_k_panel = depth * width;
+      g.b_n_panel = rows * depth * width;
+      simd().gemm_i8(g);
+      EXPECT_EQ(whole, parts);
+    }
+  });
+}
+
 // Products of whole bytes whose sums wait in bytes: loaded, added to, shifted, rounded half to even, saturated.
 void narrow_i8_case(uint32_t seed) {
   namespace arg = params::gemm;

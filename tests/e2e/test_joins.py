@@ -97,6 +97,16 @@ CASES = {
         30,
         values=(("a", (1,)),),
     ),
+    # Steps, and panels of columns, of bytes.
+    "bytes times weights": Case(
+        "uint8[130, 768] x",
+        "int32[130, 512] y",
+        "v = Mul(w, s) q = Cast<to = 3>(v) y = MatMulInteger(x, q)",
+        20,
+        (("w", (768, 512)),),
+        (("s", (100.0,)),),
+        below=256,
+    ),
     # A tile has one result, and what it is made of lies together there, but not in the tensor.
     "reduced to a few": Case(
         "float[6001, 8] x", "float[8] y", "y = ReduceL2<keepdims = 0>(x, a)", 10, values=(("a", (0,)),)

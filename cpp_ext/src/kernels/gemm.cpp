@@ -80,6 +80,7 @@ class Gemm final : public Kernel {
   void narrow(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
   const float* scales(const Call& call, const ChunkOffsets& at) const;
   void clear_padding(const Call& call, int n) const;
+  bool takes_panels() const;
   void check_finish(const Setup& setup) const;
 
   uint32_t out_;  // element type
@@ -126,13 +127,18 @@ Gemm::Gemm(const Setup& setup)
   check_finish(setup);
   if (!floats_ || !is_word(out_)) require_whole(setup, operand::out);
   if (n_ > 1 && setup.operands[operand::out].axes[1].stride != 1) reject("gemm: out; accepted: rows whose elements are neighbours");
-  if ((b_k_panels_ || b_n_panels_) && (!floats_ || b_n_.stride != 1)) reject("gemm: panels of b; accepted: of floats, whose columns are neighbours");
+  if ((b_k_panels_ || b_n_panels_) && !takes_panels()) reject("gemm: panels of b; accepted: of floats whose columns are neighbours, of bytes in whole vectors");
   if (Panels(setup, scale_, 0) || Panels(setup, out_zero_, 0)) reject("gemm: scale and out_zero; accepted: one for all columns, or columns without panels");
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   const bool in_core = a_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
   if (in_core && std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
     reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
   }
+}
+
+bool Gemm::takes_panels() const {
+  if (floats_) return b_n_.stride == 1;
+  return bytes_ && b_k_panels_.length % 4 == 0 && b_n_panels_.length % kOverrun == 0;
 }
 
 // What the element types ask of the scalars.
@@ -404,6 +410,10 @@ void Gemm::add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bo
   g.accumulate = accumulate;
   g.a_zero = zeros;
   g.b_zero = zeros + m_;
+  g.b_panel_rows = static_cast<int>(b_k_panels_.length);
+  g.b_panel_columns = static_cast<int>(b_n_panels_.length);
+  g.b_k_panel = b_k_panels_.stride;
+  g.b_n_panel = b_n_panels_.stride;
   simd().gemm_i8(g);
 }
 

@@ -178,6 +178,21 @@ static void pack_b(const GemmI8& g, int groups, ptrdiff_t stride, uint32_t flip,
   }
 }
 
+// Of each panel of B.
+static void pack_panels(const GemmI8& g, ptrdiff_t stride, uint32_t flip, uint32_t* packed) {
+  const int depth = g.b_panel_rows == 0 ? g.k : g.b_panel_rows, width = g.b_panel_columns == 0 ? g.n : g.b_panel_columns;
+  GemmI8 panel = g;
+  for (int k = 0; k < g.k; k += depth) {
+    for (int n = 0; n < g.n; n += width) {
+      panel.k = g.k - k < depth ? g.k - k : depth;
+      panel.n = g.n - n < width ? g.n - n : width;
+      panel.b = g.b + k / depth * g.b_k_panel + n / width * g.b_n_panel;
+      panel.b_zero = g.b_zero + n;
+      pack_b(panel, (panel.k + kGroup - 1) / kGroup, stride, flip, packed + k / kGroup * stride + n);
+    }
+  }
+}
+
 // sums[n] = sum over k of the packed bytes of B (VNNI).
 static void sum_columns(const uint32_t* packed, int groups, ptrdiff_t stride, bool is_unsigned, int32_t* sums) {
   const I ones = splat_i(0x01010101);
@@ -321,7 +336,7 @@ static void gemm_i8(const GemmI8& g) {
   b.stride = (g.n + kLanes - 1) / kLanes * kLanes;
   b.words = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(b.stride) * (b.groups + 2) * 4));
   b.sums = reinterpret_cast<int32_t*>(b.words + b.stride * b.groups);
-  pack_b(g, b.groups, b.stride, how.b_flip, b.words);
+  pack_panels(g, b.stride, how.b_flip, b.words);
   GemmI8 rows = g;
   rows.m = g.a_panel_rows == 0 ? g.m : g.a_panel_rows;
   for (int m = 0; m < g.m; m += rows.m, rows.a += g.a_panel, rows.c += rows.m * g.c_m, rows.a_zero += rows.m) {

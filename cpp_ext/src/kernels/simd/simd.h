@@ -74,6 +74,9 @@ struct GemmI8 {
   // Panels of so many of the m rows, each so far behind the one before; 0: one panel.
   int a_panel_rows;
   ptrdiff_t a_panel;
+  // Panels of so many of b's k rows, a multiple of 4, and of so many of its columns, a multiple of kOverrun.
+  int b_panel_rows, b_panel_columns;
+  ptrdiff_t b_k_panel, b_n_panel;
 };
 
 // y[m][n] = saturate(round((x[m][n] + bias[m * bias_m]) * scale[m * scale_m + n * scale_n]) + zero), contiguous along
