@@ -239,9 +239,8 @@ class Kernel:
     code_bytes: int = 0
     prints: Prints = "no"  # "one": at most one value beside the text of a line
     # What one call may compute instead of many, to the same bits, wherever its operands lie: tiles that are
-    # neighbours along the index, of a reduction where they have several members; those and the steps of their
-    # reduction ("steps"); both, also where weights lie in panels, as chunks had them, and with results that
-    # go where their tensor lies ("panels").
+    # neighbours along the index; those and the steps of their reduction ("steps"); both, also where weights
+    # lie in panels, as chunks had them, and with results that go where their tensor lies ("panels").
     joins: Joins = "no"
     summary: str = ""
     members: bool = False

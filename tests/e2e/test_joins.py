@@ -87,16 +87,6 @@ CASES = {
     ),
     "softmax of rows": Case("float[701, 150] x", "float[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
     "softmax of columns": Case("float[3, 301, 77] x", "float[3, 301, 77] y", "y = Softmax<axis = 1>(x)", 12),
-    "reduced rows": Case(
-        "float[1201, 300] x", "float[1201] y", "y = ReduceMean<keepdims = 0>(x, a)", 20, values=(("a", (1,)),)
-    ),
-    "reduced columns": Case(
-        "float[7, 331, 150] x",
-        "float[7, 150] y",
-        "y = ReduceSum<keepdims = 0>(x, a)",
-        30,
-        values=(("a", (1,)),),
-    ),
     # Steps, and panels of columns, of bytes.
     "bytes times weights": Case(
         "uint8[130, 768] x",
@@ -106,13 +96,6 @@ CASES = {
         (("w", (768, 512)),),
         (("s", (100.0,)),),
         below=256,
-    ),
-    # A tile has one result, and what it is made of lies together there, but not in the tensor.
-    "reduced to a few": Case(
-        "float[6001, 8] x", "float[8] y", "y = ReduceL2<keepdims = 0>(x, a)", 10, values=(("a", (0,)),)
-    ),
-    "reduced positions": Case(
-        "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 40
     ),
     "lrn": Case("float[1, 50, 40, 41] x", "float[1, 50, 40, 41] y", "y = LRN<size = 5>(x)", 12),
     "largest": Case(

@@ -69,8 +69,7 @@ class Reduce final : public Kernel {
       const int64_t reach = (rows_ - 1) * x_r_.stride + (r.count - 1) * x_k_.stride + (columns - 1) * x_i_.stride + 1;
       r.x = words_in<Word>(x_, call, place(call, columns), reach, kScratchWords);
     }
-    // It says in which order sums are added up: by what is the same wherever x lies, and in joined tiles.
-    if (r.count == 0 || (columns_ != 1 && x_i_.stride == 1)) {
+    if (r.count == 0 || (columns == 1 ? x_k_.stride != 1 : x_i_.stride == 1)) {
       simd().of<Word>().reduce_columns(r);
     } else {
       by_rows(r);

@@ -92,9 +92,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
-  // How a reduction adds up may depend on whether a tile's results have neighbours.
-  const auto stays_alone = [&](uint32_t dim) { return spec.joins == OD_JOIN_TILES && spec.reduces != 0 && setup.dims[dim].tile == 1; };
-  for (uint32_t i = 0; i < spec.n_dims; ++i) shape->tiled[setup.roles[i]] = !stays_alone(setup.roles[i]);
+  for (uint32_t i = 0; i < spec.n_dims; ++i) shape->tiled[setup.roles[i]] = true;
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
@@ -117,8 +115,8 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.axes[axis] = operand.axes[axis];
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
-    // Their sums wait in scratch between steps, in a layout that the tile decides.
-    if (one.element < 4 && spec.keeps_scratch != 0 && !panels && shape->steps > 1) return nullptr;
+    // Their sums wait in scratch, whose layout the tile decides.
+    if (one.element < 4 && spec.keeps_scratch != 0 && !panels) return nullptr;
     shape->operands.push_back(one);
   }
   return shape;
