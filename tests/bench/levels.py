@@ -32,21 +32,20 @@ from tests.cpp.make_cases import is_one_operator, write
 from tests.ops.case import Case
 
 PROGRAM = Path(__file__).resolve().parents[2] / "build" / "bench" / "onedispatch_bench"
-LEVELS = ("portable", "avx2", "avxvnni", "avx512", "avx512bf16")
 REPETITIONS, SECONDS = 5, 0.02  # of each level: their median, and the least that one takes
 LEAST, MOST = 5, 51  # runs of onnxruntime, about as long
 
 
 def our_rates(case: Case, work: Work) -> dict[str, float]:
-    """By level, in thousands of millions a second."""
+    """By level, lowest first, in thousands of millions a second."""
     with tempfile.TemporaryDirectory() as name:
         folder, counter = Path(name), work.unit.removeprefix("G").removesuffix("/s")
         write(case, folder, "case", answered=True)
         with (folder / "case.case").open("a", encoding="utf-8") as file:
             file.write(f"float work {work.amount}\ntext unit {counter}\n")
-        told = [f"--benchmark_repetitions={REPETITIONS}", f"--benchmark_min_time={SECONDS}"]
-        told += ["--benchmark_format=json", "--benchmark_report_aggregates_only"]
-        done = subprocess.run([PROGRAM, *told, folder], capture_output=True, text=True, check=False)
+        options = [f"--benchmark_repetitions={REPETITIONS}", f"--benchmark_min_time={SECONDS}"]
+        options += ["--benchmark_format=json", "--benchmark_report_aggregates_only"]
+        done = subprocess.run([PROGRAM, *options, folder], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(done.stderr)
         found = json.loads(done.stdout)["benchmarks"]
@@ -74,14 +73,16 @@ def name_of(case: Case) -> str:
     return replace(case, inputs=tuple(x for x in case.inputs if x and not (x.const and len(x.shape) < 2))).id
 
 
-def row(case: Case) -> str:
+def print_row(case: Case, head: bool) -> None:
+    """With the head of the table above it, which has this processor's levels."""
     work = work_of(case, case.expected)
     ours, theirs = our_rates(case, work), their_rate(as_onnxruntime_has_it(case), work)
-    highest = next(ours[level] for level in reversed(LEVELS) if level in ours)
-    cells = [f"{ours[level]:.1f}" if level in ours else "–" for level in LEVELS]
-    cells += [f"{theirs:.1f}" if theirs else "–"]
-    cells += [f"{theirs / highest:.2f}" if theirs else "–"]
-    return f"| {' | '.join((name_of(case), work.unit, *cells))} |"
+    if head:
+        print(f"| case | of | {' | '.join(ours)} | onnxruntime | ratio |\n|{'---|' * (len(ours) + 4)}")
+    highest = list(ours.values())[-1]
+    cells = [f"{rate:.1f}" for rate in ours.values()]
+    cells += [f"{theirs:.1f}", f"{theirs / highest:.2f}"] if theirs else ["–", "–"]
+    print(f"| {' | '.join((name_of(case), work.unit, *cells))} |", flush=True)
 
 
 def wanted(parts: list[str], every: bool) -> Iterator[Case]:
@@ -99,11 +100,11 @@ def main() -> None:
     given = parser.parse_args()
     if not PROGRAM.exists():
         parser.error(f"{PROGRAM} is missing: `make {PROGRAM.relative_to(PROGRAM.parents[2])}` builds it")
-    print(f"| case | of | {' | '.join(LEVELS)} | onnxruntime | ratio |\n|{'---|' * (len(LEVELS) + 4)}")
-    parted = set()
+    parted, head = set(), True
     for case in wanted(given.parts, given.every):
         if is_one_operator(case):
-            print(row(case), flush=True)
+            print_row(case, head)
+            head = False
         else:
             parted.add(case.op_type)
     if parted:

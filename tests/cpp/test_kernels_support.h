@@ -24,13 +24,12 @@
 
 namespace onedispatch::kernels::testing {
 
-inline const char* const kLevels[] = {"portable", "avx2", "avxvnni", "avx512", "avx512bf16"};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Runs `body` once per SIMD level that this machine has.
 inline void on_every_level(const std::function<void()>& body) {
-  for (const char* level : kLevels) {
+  for (const char* level : kSimdLevels) {
     if (!use_simd(level)) continue;
     SCOPED_TRACE(level);
     body();

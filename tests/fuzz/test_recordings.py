@@ -12,7 +12,7 @@ from tests.fuzz.recordings import KINDS, NETWORKS, Change
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_later_runs_are_replayed(network: str) -> None:
+def test_later_runs_are_played(network: str) -> None:
     machine = recordings.Machine(recordings.step_of(network))
     assert [machine.recorded_in_run(seed) for seed in range(4)][1:] == ["recorded", "played", "played"]
 

@@ -11,12 +11,10 @@
 
 namespace onedispatch::benchmarks {
 
-constexpr const char* kLevels[] = {"portable", "avx2", "avxvnni", "avx512", "avx512bf16"};
-
 // `measure(state, level)` as NAME/LEVEL, on this thread. Its processor time counts, not what others do meanwhile.
 template <class Measure>
 void each_level(const std::string& name, const Measure& measure) {
-  for (const char* level : kLevels) {
+  for (const char* level : kernels::kSimdLevels) {
     if (!kernels::use_simd(level)) continue;
     const auto on_level = [level, measure](benchmark::State& state) {
       kernels::use_simd(level);

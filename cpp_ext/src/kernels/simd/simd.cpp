@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 namespace onedispatch::kernels {
@@ -37,8 +38,8 @@ const SimdLevel* choose_level() {
   if (const char* wish = std::getenv("ONEDISPATCH_SIMD")) {
     if (const SimdLevel* level = level_named(wish)) return level;
   }
-  for (const char* name : {"avx512bf16", "avx512", "avxvnni", "avx2"}) {
-    if (const SimdLevel* level = level_named(name)) return level;
+  for (auto name = std::rbegin(kSimdLevels); name != std::rend(kSimdLevels); ++name) {
+    if (const SimdLevel* level = level_named(*name)) return level;
   }
   return &portable_level();
 }

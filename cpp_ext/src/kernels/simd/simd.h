@@ -269,7 +269,9 @@ struct SimdLevel {
   }
 };
 
-// The level in use. ONEDISPATCH_SIMD=portable|avx2|avxvnni|avx512|avx512bf16 in the environment asks for a lower one.
+constexpr const char* kSimdLevels[] = {"portable", "avx2", "avxvnni", "avx512", "avx512bf16"};  // lowest first
+
+// The level in use: the highest that the processor has, or the one that ONEDISPATCH_SIMD in the environment names.
 const SimdLevel& simd();
 // Tests and benchmarks only, while no kernel runs: returns false when the processor lacks the level.
 bool use_simd(std::string_view name);

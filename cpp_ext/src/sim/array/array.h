@@ -27,7 +27,6 @@
 #include "onedispatch/errors.h"
 #include "sim/engine/timing.h"
 #include "sim/array/wait_graph.h"
-#include "sim/engine/workers.h"
 
 namespace onedispatch::sim {
 
@@ -517,7 +516,6 @@ class Array {
   };
   std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
   uint64_t bd_stamps_ = 0;        // handed out
-  std::vector<uint8_t> scratch_;               // of copy_segment
   std::vector<uint32_t> spare_packet_;
   std::vector<uint32_t> packet_data_;          // of the packet that is executed, and of those that it goes on in
   // What was found last, by kind of tile and by a few bits of the offset.

@@ -7,31 +7,15 @@
 #include <cstdlib>
 #include <new>
 
+#include "sim/array/bit_groups.h"
+
 namespace onedispatch::sim {
 namespace {
-
-// Bits [low, low + count) of one 64-bit group; count is 1..64.
-uint64_t group_mask(uint64_t low, uint64_t count) {
-  const uint64_t ones = count >= 64 ? ~0ull : (1ull << count) - 1;
-  return ones << low;
-}
 
 // Threads may write to disjoint parts of one buffer whose words share a group. On x86 these are the
 // plain instructions, but for the rare group that changes.
 uint64_t load(const uint64_t& group) { return __atomic_load_n(&group, __ATOMIC_RELAXED); }
 bool holds(const uint64_t& group, uint64_t mask) { return (load(group) & mask) == mask; }
-
-// The bits [first, first + count) of a bit map: calls use(group, mask) for each of its groups, until it is false.
-template <typename Use>
-bool for_groups(uint64_t first, uint64_t count, Use use) {
-  const uint64_t low = first & 63;
-  uint64_t group = first >> 6;
-  if (low + count <= 64) return count == 0 || use(group, group_mask(low, count));
-  if (!use(group++, group_mask(low, 64 - low))) return false;
-  for (count -= 64 - low; count >= 64; count -= 64)
-    if (!use(group++, ~uint64_t{0})) return false;
-  return count == 0 || use(group, group_mask(0, count));
-}
 
 // The same of a bit map with another over it: edge(group, mask) for the groups at both ends, and
 // inside(group, mask) for the map of the groups between them.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/array/array.h"
+#include "sim/engine/workers.h"
 #include "sim/execute/executor.h"
 
 namespace onedispatch::sim {

@@ -50,7 +50,7 @@ class Executor {
 
   // Until no kernel call is under way; what any throws is of no interest.
   virtual void settle() = 0;
-  virtual void reset() { settle(); }  // the array was reset
+  virtual void reset() {}  // the array was reset, after settle()
 };
 
 }  // namespace onedispatch::sim

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sets of words of an argument, a bit for each.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 
+#include "sim/array/bit_groups.h"
 #include "sim/array/memory.h"
 
 namespace onedispatch::sim {
@@ -13,12 +13,10 @@ constexpr uint32_t kLine = 64;  // words whose bits lie together
 // The words [first, first + count), line by line: calls use(line, bits).
 template <typename Use>
 void for_lines(uint32_t first, uint32_t count, Use use) {
-  while (count > 0) {
-    const uint32_t low = first % kLine, here = std::min(count, kLine - low);
-    use(first / kLine, ~uint64_t{0} >> (kLine - here) << low);
-    first += here;
-    count -= here;
-  }
+  for_groups(first, count, [&use](uint64_t line, uint64_t bits) {
+    use(static_cast<uint32_t>(line), bits);
+    return true;
+  });
 }
 
 class WordSet {
@@ -66,7 +64,7 @@ class WordSet {
           first_ = first;
         }
         count_ += count;
-        bits &= ~(~uint64_t{0} >> (kLine - count) << low);
+        bits &= ~group_mask(low, count);
       }
     }
 

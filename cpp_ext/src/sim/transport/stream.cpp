@@ -155,7 +155,7 @@ void Array::deliver_header(Channel& s, const Route& route) {
   s.header_due = false;
 }
 
-// What has moved: bytes of device memory, and of tiles, where somebody may wait for them.
+// Counts what has moved from and to device memory; polls of memory look again.
 void Array::count_moved(Channel& s, const Route& route, uint64_t words) {
   if (s.region) s.region->bytes_read += 4 * words;
   for (const Destination& d : route.destinations) {
