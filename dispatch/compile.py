@@ -263,6 +263,14 @@ LOWERING_PASSES: tuple[Pass, ...] = (
         ensures=(VERIFIED,),
     ),
     Pass(
+        "group-operators",
+        "keeps tensors in memory tiles between operators, where they fit and that costs less",
+        lambda selected, _: phases.group_operators(selected),
+        requires=(VERIFIED,),
+        ensures=(VERIFIED,),
+        when=lambda options: options.groups == "on",
+    ),
+    Pass(
         "emit-operators",
         "asks every operator for its arg map, constants, transaction and super-kernel parameters",
         lambda selected, _: phases.emit(selected),

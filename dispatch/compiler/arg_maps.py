@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onedispatch.operators.interface.operator import Operator, Unsupported
+from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.transactions import ArgKind, ArgMap
 from onedispatch.transactions.base.boundary import attributed_to, source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
@@ -62,7 +63,7 @@ def _check_outputs(operator: Operator, entries: Sequence[ArgMap], reads: int, re
             if entry.kind is ArgKind.OUTPUT and entry.onnx_arg_idx == number
         ]
         size, index = max(own, default=(0, -1))
-        if size >= tensor.device_bytes:
+        if size >= tensor.device_bytes or OUTPUT - (number - reads) in operator.buffers:
             continue
         accepted = f"at least {counted(tensor.device_bytes, 'byte')}: all of {tensor}"
         if not own:

@@ -20,6 +20,7 @@ from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
+from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
 from onedispatch.transactions.fusion.fuse import FusePart
 
@@ -117,8 +118,8 @@ class _Emitter:
         last: dict[str, int] = {}
         for index, placed in enumerate(self.ops):
             op = placed.operator
-            for made in op.outputs:
-                if made.size and made.name not in storage.at:
+            for number, made in enumerate(op.outputs):
+                if made.size and made.name not in storage.at and OUTPUT - number not in op.buffers:
                     first[made.name] = last[made.name] = index
             for tensor in placed.activations:
                 root = self.root(tensor.name)

@@ -18,10 +18,12 @@ from onedispatch.transactions.machine.device import DeviceName
 Fallback = Literal["cpu", "error"]
 CastPolicy = Literal["error", "f32"]
 Sums = Literal["exact", "narrow"]
+Groups = Literal["on", "off"]
 
 FALLBACKS = ("cpu", "error")
 CAST_POLICIES = ("error", "f32")
 SUMS = ("exact", "narrow")
+GROUPS = ("on", "off")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class CompileOptions:
     fallback: Fallback = "cpu"
     cast_policy: CastPolicy = "error"
     sums: Sums = "exact"
+    groups: Groups = "off"
     selector: Selector | None = None
 
     @property
@@ -82,10 +85,15 @@ class ImportOptions:
 
 
 def check_choices(
-    precision: str = EXACT, fallback: str = "cpu", cast_policy: str = "error", sums: str = "exact"
+    precision: str = EXACT,
+    fallback: str = "cpu",
+    cast_policy: str = "error",
+    sums: str = "exact",
+    groups: str = "off",
 ) -> None:
     """Raises ``InputError`` for a choice that is none of those accepted."""
     arguments.choice("precision", precision, tuple(PRECISIONS))
     arguments.choice("fallback", fallback, FALLBACKS)
     arguments.choice("cast_policy", cast_policy, CAST_POLICIES)
     arguments.choice("sums", sums, SUMS)
+    arguments.choice("groups", groups, GROUPS)

@@ -19,6 +19,7 @@ from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
+from onedispatch.dispatch.compiler.groups import group
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph, merged
 from onedispatch.dispatch.compiler.partition import Region, partition, settle_aliases
 from onedispatch.dispatch.compiler.passthrough import route_passthrough_outputs, settle_copies
@@ -167,6 +168,12 @@ def select(mapped: MappedGraph, given: Selector | None) -> ScheduledGraph:
 
     units = _prepared(mapped.units, chosen, chosen)
     return _verified(ScheduledGraph(mapped.graph, mapped.device, units, selector))
+
+
+def group_operators(scheduled: ScheduledGraph) -> ScheduledGraph:
+    """Returns ``scheduled`` with tensors that stay in memory tiles where that costs less."""
+    units, _ = group(scheduled.units, scheduled.graph.output_names, scheduled.device, scheduled.selector)
+    return _verified(replace(scheduled, units=units))
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:

@@ -4,7 +4,7 @@
 Per nest: each used column's shim sends the configuration of its memory tile and cores as control
 packets (``control``): descriptors, locks and first tasks, and behind them the parameter block,
 which goes to all cores. Then tasks are pushed in the order in which the work needs them
-(``flow``), and the nest ends when the last output has reached device memory.
+(``flow``), and the nest ends when the last output has reached device memory, or where it stays.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from onedispatch.operators.declarations.params import (
 )
 from onedispatch.operators.emission import control, flow, overlay
 from onedispatch.operators.emission.flow import CORE_RANK, DRAIN_RANK, FEED_RANK, STREAM, Push
-from onedispatch.operators.emission.mem_tile import MemTile
+from onedispatch.operators.emission.mem_tile import OUT_FILL, MemTile
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
 from onedispatch.operators.scheduling.feeds import ConstantOffsets, Feeds
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
-from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
+from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device, TransactionBuilder
 from onedispatch.transactions.base.errors import OperatorError
@@ -88,7 +88,7 @@ class BoundNest:
         parameter block, bit by bit."""
         s, nest = self.schedule, self.schedule.nest
         space = nest.kernel.name, nest.kernel.digest, nest.dims, nest.inputs, nest.outputs
-        steps = nest.k_extent, nest.k_multiple, nest.k_whole, s.solution
+        steps = nest.k_extent, nest.k_multiple, nest.k_whole, nest.occupied, s.solution
         places = self.const_argument, *self.argument.items(), *self.feeds.packed_at.items()
         return s.device.identity, space, steps, places, self.loads_resident, self.param_block
 
@@ -117,7 +117,8 @@ class BoundNest:
         self, port: int, column: int, rows: list[int], channel: int
     ) -> tuple[list[ChunkTask], list[int]]:
         """Tasks of a shim channel for a port's chunks in the order of use, and the arguments of the chain."""
-        return list(self.feeds.feed(port, column, rows, channel)), self._arguments(self.schedule.ports[port])
+        tasks = list(self.feeds.feed(port, column, rows, channel))
+        return tasks, self._arguments(self.schedule.fetched(port))
 
     def drain(self, column: int) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks that write the out chunks of a column's active rows, and their arguments."""
@@ -227,7 +228,7 @@ class _NestEmitter:
             self._turns(column)
             self._shim(column)
             self._tasks(column)
-        tasks = flow.Flow(self.builder, self.limits, self.pushes)
+        tasks = flow.Flow(self.builder, self.limits, self.pushes, self._ends())
         early: dict[int, list[tuple[Push, int]]] = defaultdict(list)
         for push, word in tasks.at_once():
             early[push.column].append((push, word))
@@ -235,6 +236,13 @@ class _NestEmitter:
         tasks.push_all(columns, streams)
         for address, value in self.restore:
             self.builder.write(address, value)
+
+    def _ends(self) -> list[tuple[int, int]]:
+        """(row, S2MM channel) of what takes the results: the shim, or the memory tile where they stay."""
+        s = self.bound.schedule
+        if not s.kept[2]:
+            return [(reg.SHIM_ROW, 0)]
+        return [(reg.MEM_ROW, OUT_FILL + lane) for lane in range(min(s.active_rows, ROW_LANES))]
 
     # -- tasks of memory tiles and cores -------------------------------------------------------
 
@@ -266,7 +274,7 @@ class _NestEmitter:
     def _mem_tile(self, column: int) -> MemTile:
         served = tuple(self.bound.feeds.rows_served(column)) if self.bound.loads_resident else ()
         if served not in self._mem_tiles:
-            self._mem_tiles[served] = MemTile(self.bound.schedule, served)
+            self._mem_tiles[served] = MemTile(self.bound.schedule, served, self.bound.feeds)
         return self._mem_tiles[served]
 
     def _tasks(self, column: int) -> None:
@@ -341,10 +349,10 @@ class _NestEmitter:
         bound, s = self.bound, self.bound.schedule
         rows = bound.feeds.rows_served(column)
         for port, served in ((0, rows), (1, [0])):
-            if bound.chunks(port) and served:
+            if bound.chunks(port) and served and s.ring_words(port):
                 for channel, some in s.channels(port, served):
                     self._feed(column, port, some, channel)
-        tasks, arguments = bound.drain(column)
+        tasks, arguments = ([], []) if s.kept[2] else bound.drain(column)
         for task in tasks:
             step = task.first // s.active_rows * s.inner_steps
             chain = tuple(arguments[i] for i in task.operands)

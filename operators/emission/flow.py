@@ -48,8 +48,15 @@ class Push(NamedTuple):
 class Flow:
     """The pushes of a nest, and what the controller does about them."""
 
-    def __init__(self, builder: TransactionBuilder, limits: Resources, pushes: Iterable[Push]) -> None:
+    def __init__(
+        self,
+        builder: TransactionBuilder,
+        limits: Resources,
+        pushes: Iterable[Push],
+        ends: Sequence[tuple[int, int]],
+    ) -> None:
         self.builder, self.limits = builder, limits
+        self._ends = ends  # (row, S2MM channel) of those whose last task ends the nest
         order = sorted(pushes, key=lambda push: push.step * 8 + push.rank)
         self._total: dict[Queue, int] = defaultdict(int)
         self._limit: dict[Queue, int] = defaultdict(lambda: limits.tasks_ahead)
@@ -77,7 +84,8 @@ class Flow:
                 yield push, self._word(push, queue, number, push.start_bd)
 
     def push_all(self, columns: int, streams: Mapping[int, Pattern]) -> None:
-        """Everything else, until all outputs are in device memory; there lie ``streams``, by column."""
+        """Everything else, until all outputs are where they shall be; ``streams`` lie in device memory, by
+        column."""
         for push, queue, number in self.order:
             at_once = self._at_once(queue, number)
             if push.row and at_once:
@@ -92,13 +100,16 @@ class Flow:
             word = self._word(push, queue, number, start)
             block = "DMA_S2MM_QUEUE" if push.direction == S2MM else "DMA_MM2S_QUEUE"
             self.builder.write(address(push.column, push.row, block, push.channel), word)
-        self.builder.tct("S2MM", 0, 0, 0, columns=columns)
+        for row, channel in self._ends:
+            self.builder.tct("S2MM", 0, row, channel, columns=columns)
 
     def _at_once(self, queue: Queue, number: int) -> bool:
         return number < self._limit[queue]
 
     def _word(self, push: Push, queue: Queue, number: int, start_bd: int) -> int:
-        last_drain = queue[1:] == (0, S2MM, 0) and number + 1 == self._total[queue]
+        _, row, direction, channel = queue
+        ends = direction == S2MM and (row, channel) in self._ends
+        last_drain = ends and number + 1 == self._total[queue]
         awaited = number + self._limit[queue] < self._total[queue]
         followed = push.start_bd == STREAM and push.column in self._followed
         token = (awaited or last_drain or followed) and push.row < reg.FIRST_CORE_ROW

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one memory tile does for a nest: its rings, their buffer descriptors, locks and tasks.
 
+What stays in memory tiles between operators has no ring: chunks leave and arrive where the tensor lies.
+
 A ring takes panels of chunks from one side and gives them to the other. An input panel may
 be kept and sent several times (``Hold``); then it is cut into parts with locks of their own,
 so that the first part leaves while the last is still coming, and refilling follows the last
@@ -14,7 +16,8 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
 from onedispatch.operators.emission import overlay
-from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT
+from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, Pattern
+from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
 from onedispatch.operators.scheduling.schedule import Hold, Schedule
 from onedispatch.transactions.base.errors import SolutionError
@@ -34,6 +37,15 @@ class _Ring:
 
 
 @dataclass(frozen=True)
+class _Send:
+    """Chunks of a core row, or with in1 of all: the channel that sends them, and their packet id."""
+
+    row: int
+    channel: int
+    packet: int | None
+
+
+@dataclass(frozen=True)
 class TileTask:
     """``repeat`` runs of the chain at ``bd``, first needed at ``step`` of the work."""
 
@@ -48,8 +60,9 @@ class TileTask:
 class MemTile:
     """What one column's memory tile is set up to do."""
 
-    def __init__(self, schedule: Schedule, in0_rows: Sequence[int]) -> None:
+    def __init__(self, schedule: Schedule, in0_rows: Sequence[int], feeds: Feeds) -> None:
         self.schedule = schedule
+        self.feeds = feeds
         self.limits = resources(schedule.device)
         self.bds: dict[int, Sequence[int]] = {}
         self.locks: list[tuple[int, int]] = []  # (lock, value) for this nest; restored afterwards
@@ -58,13 +71,17 @@ class MemTile:
         even, odd = self.limits.mem_bds
         self._free: tuple[Iterator[int], Iterator[int]] = (iter(even), iter(odd))
         self._rings = iter(range(self.limits.rings))
+        self._chains: dict[tuple[object, ...], int] = {}  # first BDs over what stays, by what they walk
         packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
         if schedule.chunks(0) and in0_rows:
             for fed, rows in schedule.channels(0, in0_rows):
-                self._input(0, fed, [(1 + row % ROW_LANES, packet(row)) for row in rows])
+                self._input(0, fed, [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows])
         if schedule.chunks(1):
-            self._input(1, 1, [(0, None)])
-        self._outputs()
+            self._input(1, 1, [_Send(0, 0, None)])
+        if schedule.kept[2]:
+            self._kept_outputs()
+        else:
+            self._outputs()
 
     def _take(self, channel: int, count: int) -> list[int]:
         numbers = list(islice(self._free[channel % 2], count))
@@ -84,7 +101,7 @@ class MemTile:
     def _memory(self, words: int) -> int:
         start = self._bytes
         self._bytes += words * 4
-        end = self.limits.mem_param_at
+        end = self.limits.mem_param_at - 4 * self.schedule.nest.occupied
         if self._bytes > end:
             raise self._too_much(f"rings of {counted(self._bytes, 'byte')}", f"at most {end}")
         return start
@@ -95,22 +112,32 @@ class MemTile:
         """``runs`` runs, each worth ``per_run`` steps from ``at`` on, as tasks a queue can hold."""
         for done in range(0, runs, MAX_REPEAT):
             repeat = min(MAX_REPEAT, runs - done)
-            self.tasks.append(TileTask(at + done * per_run, rank, direction, channel, bd, repeat))
+            self._push_at(at + done * per_run, rank, direction, channel, bd, repeat)
+
+    def _push_at(self, step: int, rank: int, direction: int, channel: int, bd: int, repeat: int) -> None:
+        self.tasks.append(TileTask(step, rank, direction, channel, bd, repeat))
 
     # -- inputs ----------------------------------------------------------------------------
 
-    def _input(self, port: int, fed: int, sends: Sequence[tuple[int, int | None]]) -> None:
-        """A port's rings: one fill chain, of the shim's channel ``fed``, over all of ``sends`` (channel,
-        packet id)."""
+    def _input(self, port: int, fed: int, sends: Sequence[_Send]) -> None:
+        """A port's rings: one fill chain, of the shim's channel ``fed``, over all of ``sends``."""
         s, hold = self.schedule, self.schedule.holds[port]
+        if not s.ring_words(port):
+            for send in sends:
+                self._send_kept(port, send, None)
+            return
         fill = self._take(FEED[fed], len(sends) * len(hold.parts))
         following = dict(pairwise(fill))
         panel_steps = s.steps_per_chunk(port) * hold.chunks * hold.repeat
         panels = s.chunks(port) // (hold.chunks * hold.repeat)
         sent: dict[int, list[_Ring]] = {}
-        for i, (channel, packet) in enumerate(sends):
+        for i, send in enumerate(sends):
             mine = fill[i * len(hold.parts) : (i + 1) * len(hold.parts)]
-            sent.setdefault(channel, []).append(self._input_ring(port, hold, mine, following, packet))
+            ring = self._input_ring(port, hold, mine, following, send.packet)
+            if s.kept[port]:
+                self._send_kept(port, send, ring)
+            else:
+                sent.setdefault(send.channel, []).append(ring)
         for channel, rings in sent.items():
             self._send(port, hold, channel, rings, panels, panel_steps)
         self._push(0, S2MM, FEED[fed], fill[0], panels, panel_steps)
@@ -119,7 +146,7 @@ class MemTile:
         self, port: int, hold: Hold, fill: Sequence[int], following: dict[int, int], packet: int | None
     ) -> _Ring:
         """A ring and the BDs that fill it."""
-        words = self.schedule.port_words(port)
+        words = self.schedule.ring_words(port)
         panel = words * hold.chunks
         start = self._memory(panel * hold.slots)
         at = [start + 4 * words * first for first in accumulate(hold.parts, initial=0)]
@@ -180,6 +207,49 @@ class MemTile:
         if joined == 1:
             return ()
         return (1, run), (run * joined, s.port_words(port) // run), (run, joined)
+
+    # -- what stays ------------------------------------------------------------------------
+
+    def _send_kept(self, port: int, send: _Send, ring: _Ring | None) -> None:
+        """Sends chunks of a port that stay here, each with its part in ``ring`` behind it. All columns do
+        alike."""
+        last = None
+        if ring is not None:
+            ((empty, full),), words = ring.locks, self.schedule.ring_words(port)
+            (last,) = self._take(send.channel, 1)
+            slots = overlay.Slots(overlay.RING_SLOTS)
+            self.bds[last] = overlay.mem_bd(ring.at[0], words, (full, empty), slots, None, send.packet)
+        steps = self.schedule.steps_per_chunk(port)
+        for task in self.feeds.send(port, 0, send.row):
+            patterns = task.patterns if last is None else task.patterns[:-1]
+            chain = self._chain(send.channel, MM2S, patterns, send.packet, last)
+            self._push_at(task.first * steps, 1, MM2S, send.channel, chain, task.repeat)
+
+    def _kept_outputs(self) -> None:
+        for row in range(self.schedule.active_rows):
+            channel = OUT_FILL + row % ROW_LANES
+            for task in self.feeds.drain(0, [row]):
+                chain = self._chain(channel, S2MM, task.patterns)
+                steps = task.first * self.schedule.inner_steps
+                self._push_at(steps, 0, S2MM, channel, chain, task.repeat)
+
+    def _chain(
+        self,
+        channel: int,
+        direction: int,
+        patterns: Sequence[Pattern],
+        packet: int | None = None,
+        last: int | None = None,
+    ) -> int:
+        """The first BD of a chain over ``patterns``, before BD ``last``; equal ones are one."""
+        key = channel % 2, direction, packet, last, *patterns
+        if key not in self._chains:
+            numbers = self._take(channel, len(patterns))
+            following = dict(zip(numbers, [*numbers[1:], last], strict=True))
+            for number, pattern in zip(numbers, patterns, strict=True):
+                self.bds[number] = overlay.kept_bd(pattern, following[number], packet)
+            self._chains[key] = numbers[0]
+        return self._chains[key]
 
     # -- outputs ---------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from onedispatch.operators.declarations.params import PARAM_LOCKS
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
 from onedispatch.operators.emission import control
 from onedispatch.operators.emission.image import EMPTY, Image
+from onedispatch.operators.scheduling.access_pattern import Pattern
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.transactions import (
     CoreBd,
@@ -386,6 +387,22 @@ def mem_bd(
         iteration=(slots.apart or words, slots.count) if slots.count > 1 else None,
         acquire=(locks[0], -slots.credits),
         release=(locks[1], slots.credits),
+        next_bd=next_bd,
+        packet_id=packet,
+    )
+    return tuple(described.to_words())
+
+
+@lru_cache(maxsize=4096)
+def kept_bd(pattern: Pattern, next_bd: int | None = None, packet: int | None = None) -> tuple[int, ...]:
+    """A memory tile's BD over what stays there between operators. It takes no lock: whoever wrote is done."""
+    wrap, step = pattern.iteration
+    *inner, (_, outermost) = pattern.dims
+    described = MemBd.at(
+        4 * pattern.base,
+        pattern.words,
+        (*((stride, count) for count, stride in inner), (outermost, 0)),  # the length bounds the outermost
+        iteration=(step, wrap) if wrap > 1 else None,
         next_bd=next_bd,
         packet_id=packet,
     )

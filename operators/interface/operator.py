@@ -8,9 +8,11 @@ tensor how a tile of that space touches it) and gets the rest from the shared sc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Map
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,9 +22,11 @@ from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsu
 from onedispatch.operators.emission.emitter import BoundNest, NestProgram, emit_nests
 from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.interface.merge import ACTIVATION, Merge
+from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.feeds import ConstantOffsets
-from onedispatch.operators.scheduling.index_space import AUX
+from onedispatch.operators.scheduling.index_space import AUX, OUTPUT
+from onedispatch.operators.scheduling.keeping import in_buffers
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -50,6 +54,9 @@ class Operator:
     reads_integers: ClassVar[bool] = False  # `of_integers` gives the operator that makes its own floats
     tabulates: ClassVar[bool] = False  # `tabulated` gives its results where each is one of bytes
     merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
+    buffers: Map[int, Buffer] = MappingProxyType(
+        {}
+    )  # of tensors that stay in memory tiles, as nests number them
 
     def __init__(
         self,
@@ -98,7 +105,7 @@ class Operator:
         Nests prove it, where the transaction is made of them. A class whose own transaction applies it says
         so with a class attribute of this name.
         """
-        if type(self).transaction is not Operator.transaction:
+        if self.owns_transaction:
             return False
         wanted = self.activation.scalars.items()
         writers = [nest for nest in self._nests if any(out.output == 0 for out in nest.outputs)]
@@ -163,6 +170,22 @@ class Operator:
         found = [select(nest, self.device, selector) for nest in self._nests]
         return self.replaced(schedules=found, _nests=self._nests)
 
+    def keeping(self, buffers: Map[int, Buffer], occupied: int, selector: Selector) -> Operator:
+        """This operator with ``buffers`` of tensors in memory tiles, of which ``occupied`` words are taken.
+
+        Raises ``Unsupported`` where its nest cannot run so.
+        """
+        if self.owns_transaction or (buffers and len(self.plain_nests) != 1):
+            raise Unsupported(f"{self.name} is no single loop nest", "operators of one nest")
+        nests = [in_buffers(nest, buffers, occupied) for nest in self.plain_nests]
+        found = [select(nest, self.device, selector) for nest in nests]
+        return self.replaced(schedules=found, buffers=buffers, plain_nests=self.plain_nests, _nests=nests)
+
+    @property
+    def owns_transaction(self) -> bool:
+        """Whether its transaction is one of its own and not made of loop nests."""
+        return type(self).transaction is not Operator.transaction
+
     @cached_property
     def image(self) -> Image:
         """The least that program memory must hold to run it."""
@@ -180,7 +203,9 @@ class Operator:
         """
         reads, made = self.activations, len(self.outputs)
         entries = [
-            ArgMap(ArgKind.OUTPUT, i, len(reads) + i, 0, t.device_bytes) for i, t in enumerate(self.outputs)
+            ArgMap(ArgKind.OUTPUT, i, len(reads) + i, 0, t.device_bytes)
+            for i, t in enumerate(self.outputs)
+            if OUTPUT - i not in self.buffers
         ]
         entries += [ArgMap(ArgKind.INPUT, made + i, i, 0, t.device_bytes) for i, t in enumerate(reads)]
         consts = made + len(reads)
@@ -233,6 +258,11 @@ class Operator:
 
     @cached_property
     def _nests(self) -> list[Nest]:
+        return self.plain_nests
+
+    @cached_property
+    def plain_nests(self) -> list[Nest]:
+        """Those of tensors in device memory."""
         nests = [nest for nest in self.nests() if not nest.is_empty]
         for nest in nests:
             for operand in nest.strided:
@@ -244,7 +274,8 @@ class Operator:
     @cached_property
     def _read_inputs(self) -> frozenset[int]:
         """Indices of inputs. A nest may also read what earlier ones have written: an output."""
-        return frozenset(op.tensor for nest in self._nests for op in nest.strided_inputs if op.output is None)
+        read = {op.tensor for nest in self._nests for op in nest.strided_inputs if op.output is None}
+        return frozenset(read - self.buffers.keys())
 
     @cached_property
     def _bound(self) -> list[BoundNest]:

@@ -16,7 +16,7 @@ import numpy as np
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
-from onedispatch.operators.scheduling.index_space import IntArray, Operand
+from onedispatch.operators.scheduling.index_space import Dim, IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device
@@ -62,6 +62,12 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
     return choices or [min(multiple, extent)]
 
 
+def _even_shares(members: int, dim: Dim) -> list[int]:
+    """Tiles that cut what a column has of a dimension into equal parts."""
+    most = min(members, max(dim.max_tile, dim.multiple))
+    return [n for n in range(1, most + 1) if members % n == 0 and n % dim.multiple == 0]
+
+
 def one_tile(tiles: Sequence[int], k_tile: int) -> tuple[list[Array], Array]:
     """The mesh of a single candidate."""
     axes = np.ix_(*([size] for size in (*tiles, k_tile)))
@@ -72,6 +78,9 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
     """Tile sizes of every dimension and of the reduction, as axes of one mesh (``np.ix_``)."""
     many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[len(nest.cut)]
     per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
+    split = nest.split
+    if split is not None:
+        per_dim[split.dim] = _even_shares(split.members, nest.dims[split.dim]) or per_dim[split.dim]
     k_choices = [1]
     if nest.reduces and nest.k_extent > 0:
         k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)

@@ -46,12 +46,13 @@ def _shims(schedule: Schedule, in0: bool) -> Iterator[tuple[int, Iterator[ChunkT
     for port in (0, 1) if in0 else (1,):
         cast = port == 0 and mapping.rowcast
         rows = feeds.rows_served(0 if cast else column) if port == 0 else [0]
-        if not schedule.chunks(port) or not rows:
+        if not schedule.chunks(port) or not rows or not schedule.ring_words(port):
             continue
         sources = -(-schedule.device.core_rows // len(rows)) if cast else mapping.columns
         for channel, served in schedule.channels(port, rows):
             yield sources, feeds.feed(port, 0 if cast else column, served, channel)
-    yield mapping.columns, feeds.drain(column)
+    if not schedule.kept[2]:
+        yield mapping.columns, feeds.drain(column)
 
 
 @cache

@@ -21,9 +21,9 @@ from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
 from onedispatch.operators.scheduling.candidates import beside_slots, fitting
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends, kept
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
+from onedispatch.operators.scheduling.resources import ROW_LANES, resources
 from onedispatch.operators.scheduling.schedule import (
     LEAST_OUT_WORDS,
     MAX_LOCK,
@@ -74,6 +74,9 @@ class CostModel:
             x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile, burst)) for x in nest.inputs
         }
         self.out = spread(out)
+        self.drained = (
+            np.zeros_like(self.out) if nest.out_kept else self.out
+        )  # words that reach device memory
         self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
         self.scratch = spread(scratch)
         self.waits = spread(sums) > 0
@@ -105,6 +108,7 @@ class CostModel:
         self._fetches: dict[frozenset[str], Array] = {}
         self._rates: dict[tuple[int, int], Array] = {}
         self._inputs = frozenset(self.words)
+        self._kept = frozenset(x.name for x in nest.inputs if kept([x]))
         self._chunks: dict[frozenset[str], tuple[frozenset[int], Array, Array]] = {}
         self._work: dict[tuple[int | None, int | None, int], Array] = {}
         # Of other dimensions there is one tile.
@@ -178,7 +182,11 @@ class CostModel:
             bound = self._all_tiles(mapping) + mapping.columns * self._setup(mapping)
             for port in (0, 1):
                 names = self._names(port, mapping)
-                if names and not (port == 0 and self.nest.in0_resident(mapping.in1)):
+                if (
+                    names
+                    and not names & self._kept
+                    and not (port == 0 and self.nest.in0_resident(mapping.in1))
+                ):
                     bound += self._fetches_bound(names) * self._copies(port, names, mapping)
             self._bounds[unordered] = bound
         return bound
@@ -198,8 +206,9 @@ class CostModel:
         found = self._rates.get((rows, columns))
         if found is None:
             idle = 1 - rows * columns / (self.device.columns * self.limits.rows)
-            moved = self.out * rows * (1 + columns * self.out_factor * self.cycles_per_word) + self.streamed
-            tasks = columns * TASK_CYCLES * rows / 8
+            moved = self.drained * rows * (1 + columns * self.out_factor * self.cycles_per_word)
+            moved = moved + self.streamed
+            tasks = 0 if self.nest.out_kept else columns * TASK_CYCLES * rows / 8
             found = self.cycles * (1 + IDLE_WEIGHT * idle) + OTHERS_WEIGHT * moved + tasks
             found = self._rates[rows, columns] = found * (1 - 1e-9)
         return found
@@ -289,7 +298,9 @@ class CostModel:
         outer = prod(counts.values(), start=np.ones(len(at)))
         served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
         in0, in1 = (self._port(p, mapping, counts, outer, inner, at) for p in (0, 1))
-        fits = _hold(self.limits, (in0, in1), (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
+        ring = 0 if nest.out_kept else np.maximum(out, LEAST_OUT_WORDS) * rows
+        fits = _hold(self.limits.mem_words - nest.occupied, (in0, in1), (served, 1), ring)
+        fits = fits & self._in_shares(mapping, at)
         if not loads_resident and nest.in0_resident(mapping.in1):
             in0 = _Port()  # what memory tiles had room for came with an earlier nest
         if mapping.col_dim is not None:
@@ -297,7 +308,7 @@ class CostModel:
             fits = fits & (along <= MAX_PER_COLUMN)
         if nest.resident_operands:
             fits = fits & (outer == 1)
-        drain = outer * out * rows
+        drain = outer * self.drained[at] * rows
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
         total = in0.taken * in0.fetched * sources + mapping.columns * (
             in1.taken * in1.fetched + drain * self.out_factor[at]
@@ -309,15 +320,29 @@ class CostModel:
         resources[1] = self._channel(in0, served - second)
         resources[2] = self._channel(in1, 1) + (self._channel(in0, second) if both else 0)
         resources[3] = np.maximum(in0.chunks * in0.words * -(-served // ROW_LANES), in1.chunks * in1.words)
+        if nest.out_kept:
+            resources[3] = np.maximum(resources[3], outer * out * -(-rows // ROW_LANES))
         resources[4] = drain * self.shim_cycles
         resources[5] = np.floor(total * self.cycles_per_word)
         stalls = outer * self._stall(in0.words + in1.words, out, cycles, inner, at)
         fill = in0.words * served + in1.words + out + self.op_cycles
         return _Load(resources, stalls + fill, fits, (in0, in1), served, outer, self.per_group[at])
 
+    def _in_shares(self, mapping: Mapping, at: Array) -> IntArray:
+        """Whether each column's tiles are its own members of the dimension that buffers are cut along, and
+        every word of what stays is in one tile alone."""
+        split = self.nest.split
+        if split is None:
+            return True
+        along = self._rows(mapping) if mapping.row_dim == split.dim else 1
+        whole: Array = split.members % (self.tiles[split.dim][at] * along) == 0
+        for d, dim in enumerate(self.nest.dims if self.nest.out_kept else ()):
+            whole = whole & (dim.extent % self.tiles[d][at] == 0)
+        return whole
+
     def _channel(self, port: _Port, rows: IntArray) -> IntArray:
         """Returns the cycles that a shim channel takes to feed a port's chunks to ``rows`` core rows."""
-        cycles = port.taken * port.words * rows * self.shim_cycles
+        cycles = port.taken * port.ring * rows * self.shim_cycles
         # Where operands take turns, each chunk is a descriptor's; of one alone it follows chunk within one.
         turns = port.taken * rows * port.operands * self.descriptor_cycles if port.operands > 1 else 0
         return cycles + turns
@@ -350,11 +375,22 @@ class CostModel:
         panel = inner if K in along else 1
         several = prod((count for d, count in counts.items() if d in along), start=panel) > 1
         chunks = np.where(several, outer * panel, 1)
+        if names & self._kept:
+            return self._kept_port(names - self._kept, words[at], chunks, panel, at)
         again = tuple(takewhile(lambda d: d not in along, reversed(mapping.order)))
         repeats = prod(counts[d] for d in again if d in counts)
         if not isinstance(repeats, int):
             repeats = np.where(chunks > 1, repeats, 1)
-        return _Port(len(names), words[at], fetched[at], chunks, panel, repeats, chunks)
+        return _Port(len(names), words[at], words[at], fetched[at], chunks, panel, repeats, chunks)
+
+    def _kept_port(
+        self, names: frozenset[str], words: Array, chunks: Array, panel: IntArray, at: Array
+    ) -> _Port:
+        """A port whose chunks have ``words``, of which shims bring the operands ``names``."""
+        if not names:
+            return _Port(words=words, chunks=chunks, panel=panel)
+        _, ring, fetched = self._carried(names)
+        return _Port(len(names), words, ring[at], fetched[at], chunks, panel, taken=chunks)
 
     def _commands(self, mapping: Mapping, load: _Load) -> Array:
         """Controller cycles, seen from the array: set-up, shim tasks, and far too many steps."""
@@ -362,7 +398,7 @@ class CostModel:
         tasks = (
             in0.tasks(load.served, load.per_group)
             + in1.tasks(1, load.per_group)
-            + load.tiles * self._rows(mapping) / 8
+            + (0 if self.nest.out_kept else load.tiles * self._rows(mapping) / 8)
         )
         steps = np.maximum(in0.chunks, in1.chunks)
         too_many = np.where(steps > MANY_STEPS, 1e6 * steps / MANY_STEPS, 0)
@@ -395,8 +431,9 @@ class BesideCommands(NamedTuple):
 class _Port:
     """What a port carries, for many candidates at once; by default nothing."""
 
-    operands: int = 0
+    operands: int = 0  # that shims bring
     words: IntArray = 0  # per chunk
+    ring: IntArray = 0  # of these, what shims bring
     fetched: IntArray = 0  # the same as device memory sees it
     chunks: IntArray = 0  # that a core takes
     panel: IntArray = 1  # chunks per reduction
@@ -433,10 +470,11 @@ class _Load(NamedTuple):
     per_group: Array  # shim tasks
 
 
-def _hold(limits: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:
-    """What memory tiles can keep, as ``Schedule.holds`` will decide: sets ``taken``; whether rings fit."""
-    free = limits.mem_words - 2 * (ports[0].words * rows[0] + ports[1].words) - out_words
-    rings_fit: Array = free >= 0
+def _hold(words: int, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:
+    """What of a memory tile's ``words`` keeps chunks, as ``Schedule.holds`` will decide: sets ``taken``;
+    whether rings fit."""
+    free = words - 2 * (ports[0].ring * rows[0] + ports[1].ring) - out_words
+    rings_fit: Array = np.asarray(free >= 0)
     for number in (1, 0):
         port = ports[number]
         if isinstance(port.repeats, int):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.params import CADENCE_STEP, CADENCE_TILE, Axis
-from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, chunk_tasks
-from onedispatch.operators.scheduling.index_space import AUX, IntArray, K, Operand, Packed
+from onedispatch.operators.scheduling.access_pattern import MAX_CHAIN, ChunkTask, Dims, chunk_tasks
+from onedispatch.operators.scheduling.index_space import AUX, IntArray, K, Operand, Packed, kept
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
 
@@ -68,7 +68,7 @@ class Feeds:
     def _box(self, operand: Operand | Packed) -> Dims:
         """A chunk as (count, stride) in words, innermost first."""
         if operand.name not in self._boxes:
-            self._boxes[operand.name] = self._boxed(operand)
+            self._boxes[operand.name] = self._boxed(_in_column(operand, 0))
         return self._boxes[operand.name]
 
     def _boxed(self, operand: Operand | Packed) -> Dims:
@@ -84,7 +84,8 @@ class Feeds:
         return (*element, *((count, stride * words // unit) for count, stride in reversed(dims)))
 
     def _offsets(self, operand: Operand | Packed, origins: Sequence[IntArray], steps: IntArray) -> IntArray:
-        """Word offsets of the chunks for the tile ``origins`` of every dimension and reduction ``steps``."""
+        """Word offsets of the chunks for the tile ``origins`` of every dimension and reduction ``steps``: in
+        device memory, or in a column's memory tile."""
         s = self.schedule
         if isinstance(operand, Packed):
             tiles = [-(-origins[d] // s.tiles[d]) for d in operand.dims if d != K]
@@ -113,7 +114,8 @@ class Feeds:
         shape = len(rows), *(s.counts[d] for d in s.mapping.order), inner
         found = np.empty((*shape, len(operands)), np.int64)
         for number, operand in enumerate(operands):
-            found[..., number] = self._offsets(operand, self._origins[cores], np.arange(inner))
+            here = _in_column(operand, column)
+            found[..., number] = self._offsets(here, self._origins[cores], np.arange(inner))
         return found.reshape(len(rows), s.outer_steps, inner, len(operands))
 
     # -- tasks -----------------------------------------------------------------------------
@@ -129,10 +131,8 @@ class Feeds:
     def feed(self, port: int, column: int, rows: list[int], channel: int) -> Iterator[ChunkTask]:
         """Tasks of a shim's ``channel`` for a port's chunks that core ``rows`` take, in the order of use."""
         s = self.schedule
-        operands = s.ports[port]
-        inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
-        outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
-        offsets = self._sequence(operands, column, rows, inner)[:, 0 : outer : s.holds[port].repeat]
+        operands = s.fetched(port)
+        offsets = self._taken(port, operands, column, rows)[:, :: s.holds[port].repeat]
         # A memory tile takes a panel for one row, then one for the next.
         group, joined = s.holds[port].chunks, s.joined(port)
         panels = offsets.reshape(len(rows), -1, group, len(operands))[:, :, ::joined]
@@ -146,10 +146,39 @@ class Feeds:
         for task in chunk_tasks(sequence, [((run * joined, step), *others)], longest):
             yield replace(task, first=task.first * joined, chunks=task.chunks * joined)
 
-    def drain(self, column: int) -> Iterator[ChunkTask]:
-        """Shim tasks that write the out chunks of a column's active rows."""
+    def send(self, port: int, column: int, row: int) -> Iterator[ChunkTask]:
+        """Tasks of a memory tile for what of a port's chunks stays there, of core ``row``.
+
+        Where shims bring more of each chunk, a last pattern of one word stands for it.
+        """
         s = self.schedule
-        outputs, rows = s.nest.outputs, range(s.active_rows)
-        offsets = self._sequence(outputs, column, rows, 1)
+        operands = [x for x in s.ports[port] if kept([x])]
+        offsets = self._taken(port, operands, column, [row])[0].reshape(-1, len(operands))
+        boxes = [self._box(x) for x in operands]
+        if s.ring_words(port):
+            offsets = np.pad(offsets, ((0, 0), (0, 1)))
+            boxes.append(((1, 1),))
+        return chunk_tasks(offsets, boxes)
+
+    def _taken(
+        self, port: int, operands: Sequence[Operand | Packed], column: int, rows: Sequence[int]
+    ) -> Array:
+        """Offsets [rows, outer steps, inner steps, operands] of the chunks that cores take on a port."""
+        s = self.schedule
+        inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
+        outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
+        return self._sequence(operands, column, rows, inner)[:, :outer]
+
+    def drain(self, column: int, rows: Sequence[int] | None = None) -> Iterator[ChunkTask]:
+        """Tasks that write the out chunks of a column's active rows, or of these: those of the shim, or of
+        the memory tile where they stay there."""
+        s = self.schedule
+        outputs = s.nest.outputs
+        offsets = self._sequence(outputs, column, rows or range(s.active_rows), 1)
         sequence = offsets.transpose(1, 0, 2, 3).reshape(-1, len(outputs))
-        return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.limits.shim_bds[S2MM, 0]))
+        longest = MAX_CHAIN if s.kept[2] else len(s.limits.shim_bds[S2MM, 0])
+        return chunk_tasks(sequence, [self._box(x) for x in outputs], longest)
+
+
+def _in_column(operand: Operand | Packed, column: int) -> Operand | Packed:
+    return operand if isinstance(operand, Packed) else operand.in_column(column)

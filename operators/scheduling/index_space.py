@@ -11,16 +11,18 @@ overhang is shifted back (and redone), a chunk that would overhang is shifted in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, WORDS, Function, Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.params import Axis
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.members import Members
 
 F32 = DTYPES["f32"]
@@ -83,7 +85,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor view in device memory: shape, element strides, offset, and its access per dimension.
+    """A tensor view: shape, element strides, offset, and its access per dimension.
 
     DMAs move words. Chunks of elements narrower than a word therefore consist of whole words: the
     innermost dimension lies element by element, in multiples of ``dtype.per_word``, and every other step
@@ -97,6 +99,7 @@ class Operand:
     strides: tuple[int, ...]
     access: tuple[Access, ...]
     offset: int = 0  # elements
+    buffer: Buffer | None = None
 
     @property
     def itemsize(self) -> int:
@@ -111,6 +114,16 @@ class Operand:
     def lead_bytes(self) -> int:
         """Bytes from the word where a chunk begins to its first element."""
         return self.offset % self.dtype.per_word * self.itemsize
+
+    def in_column(self, column: int) -> Operand:
+        """The view of one column's shares: elements count from byte 0 of its memory tile."""
+        buffer = self.buffer
+        if buffer is None:
+            return self
+        first = (
+            buffer.at // self.itemsize + self.offset // buffer.period * buffer.share - column * buffer.share
+        )
+        return replace(self, strides=buffer.strides(self.strides), offset=first, buffer=None)
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(a.dim for a in self.access if a.dim is not None and not a.whole)
@@ -187,6 +200,44 @@ class Packed:
         return sum(part.words(nest, tiles, k_tile) for part in self.parts)
 
 
+class Split(NamedTuple):
+    """Columns that share an index dimension, and the members that each has."""
+
+    dim: int
+    columns: int
+    members: int
+
+
+def split_of(nest: LoopNest, operand: Operand) -> Split:
+    """How the buffer of ``operand`` lays an index dimension over the columns.
+
+    Raises ``Unsupported`` where its columns would need what lies in others.
+    """
+    buffer = operand.buffer
+    assert buffer is not None
+    at = buffer.split_axis(operand.shape, operand.strides)
+    if at is None or operand.offset % buffer.period or operand.dtype.words != 1:
+        raise Unsupported(f"{operand.name} of steps {operand.strides}", f"views of whole shares of {buffer}")
+    access, held = operand.access[at], buffer.share // operand.strides[at]
+    if access.dim is None or access.dim == K or access.whole or access.den != 1:
+        raise Unsupported(f"{operand.name}, of which every tile takes all", "what each column has a part of")
+    dim, members = access.dim, nest.dims[access.dim].extent // buffer.columns
+    for column in range(buffer.columns):
+        first, last = column * members, (column + 1) * members - 1
+        low, high = access.a * first + access.start, access.a * last + access.end
+        if (
+            members * buffer.columns != nest.dims[dim].extent
+            or not column * held <= low <= high < (column + 1) * held
+        ):
+            raise Unsupported(f"{operand.name}: columns take what others have", "shares that they have whole")
+    return Split(dim, buffer.columns, members)
+
+
+def kept(operands: Iterable[Operand | Packed]) -> bool:
+    """Whether what a port carries stays in memory tiles."""
+    return any(isinstance(x, Operand) and x.buffer is not None for x in operands)
+
+
 def depends(operands: Iterable[Operand | Packed]) -> frozenset[int]:
     """What the chunks of any of these depend on: index dimensions, and ``K``."""
     return frozenset[int]().union(*(x.depends_on() for x in operands))
@@ -209,6 +260,7 @@ class LoopNest:
     k_extent: int = 0
     k_multiple: int = 1
     k_whole: bool = False
+    occupied: int = 0  # words of every memory tile that buffers take while it runs
     members: Members | None = None  # of a member kernel; nothing that a choice depends on
 
     @cached_property
@@ -232,6 +284,22 @@ class LoopNest:
         """Returns True if every operand of in0 (all but ``in1``) is core-resident."""
         in0 = {x.name for x in self.inputs} - in1
         return bool(in0) and in0 <= self.resident_operands
+
+    @cached_property
+    def split(self) -> Split | None:
+        """How buffers lay an index dimension over the columns; None where no operand has one.
+
+        Raises ``Unsupported`` where a view is cut inside its members, or two are cut apart.
+        """
+        found = {split_of(self, operand) for operand in self.strided if operand.buffer is not None}
+        if len(found) > 1:
+            raise Unsupported(f"buffers cut along {sorted(found)}", "one dimension that all are cut along")
+        return next(iter(found), None)
+
+    @property
+    def out_kept(self) -> bool:
+        """Whether results stay in memory tiles."""
+        return any(output.buffer is not None for output in self.outputs)
 
     @property
     def is_empty(self) -> bool:

@@ -41,6 +41,7 @@ class Problem:
     k_extent: int
     k_multiple: int
     k_whole: bool
+    occupied: int
     device: str
 
     @classmethod
@@ -51,13 +52,14 @@ class Problem:
             nest.kernel.name,
             nest.kernel.digest,
             nest.dims,
-            tuple(replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in nest.inputs),
-            tuple(replace(x, offset=0) for x in nest.outputs),
+            tuple(_placeless(x, 0) if isinstance(x, Operand) else x for x in nest.inputs),
+            tuple(_placeless(x, x.tensor) for x in nest.outputs),
             tuple(sorted(nest.roles.items())),
             _priced_scalars(nest),
             nest.k_extent,
             nest.k_multiple,
             nest.k_whole,
+            nest.occupied,
             device.identity,
         )
 
@@ -74,6 +76,7 @@ class Problem:
             self.k_extent,
             self.k_multiple,
             self.k_whole,
+            self.occupied,
         )
         if nest.is_empty:
             extents = str([dim.extent for dim in self.dims])
@@ -102,6 +105,12 @@ class Problem:
         """Raises ``SolutionError`` for another device than that of the problem."""
         if device.identity != self.device:
             raise SolutionError(f"problem of {self.kernel}", device.identity, self.device, "use that device")
+
+
+def _placeless(operand: Operand, tensor: int) -> Operand:
+    """``operand``, of that number, without what says where it lies."""
+    buffer = None if operand.buffer is None else replace(operand.buffer, at=0)
+    return replace(operand, tensor=tensor, offset=0, buffer=buffer)
 
 
 def _priced_scalars(nest: Nest) -> tuple[tuple[str, float | str], ...]:

@@ -26,7 +26,15 @@ from onedispatch.operators.declarations.params import (
     port_ref,
 )
 from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, PackedPart, depends
+from onedispatch.operators.scheduling.index_space import (
+    IntArray,
+    K,
+    Operand,
+    Packed,
+    PackedPart,
+    depends,
+    kept,
+)
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -189,9 +197,11 @@ class Schedule:
 
     @cached_property
     def ports(self) -> tuple[list[Operand | Packed], list[Operand | Packed]]:
-        """Operands of in0 and of in1, in the order in which they lie in a chunk."""
-        in0 = [x for x in self.nest.inputs if x.name not in self.mapping.in1]
-        in1 = [x for x in self.nest.inputs if x.name in self.mapping.in1]
+        """Operands of in0 and of in1, in the order in which they lie in a chunk: what stays in memory tiles
+        comes first."""
+        inputs = sorted(self.nest.inputs, key=lambda x: not kept([x]))
+        in0 = [x for x in inputs if x.name not in self.mapping.in1]
+        in1 = [x for x in inputs if x.name in self.mapping.in1]
         return in0, in1
 
     @property
@@ -214,6 +224,22 @@ class Schedule:
 
     def port_words(self, port: int) -> int:
         return self._port_words[port]
+
+    @cached_property
+    def kept(self) -> tuple[bool, bool, bool]:
+        """Whether something of what in0, in1 and out carry stays in memory tiles."""
+        in0, in1 = self.ports
+        return kept(in0), kept(in1), self.nest.out_kept
+
+    def fetched(self, port: int) -> list[Operand | Packed]:
+        """Operands of an input port that shims bring: they lie in chunks behind those that stay."""
+        return [x for x in self.ports[port] if not kept([x])]
+
+    def ring_words(self, port: int) -> int:
+        """Words of a port's chunks in the rings of a memory tile: none of what stays there anyway."""
+        if port == 2:
+            return 0 if self.kept[2] else self.out_words
+        return sum(self.words(x) for x in self.fetched(port))
 
     @cached_property
     def _cadences(self) -> tuple[int, int]:
@@ -267,7 +293,7 @@ class Schedule:
         return self._halved(self.holds[0])
 
     def _halved(self, hold: Hold) -> bool:
-        both = takes_both_channels(self.nest, self.mapping, self.limits)
+        both = takes_both_channels(self.nest, self.mapping, self.limits) and self.ring_words(0) > 0
         return both and self.active_rows > 1 and hold.repeat == 1
 
     @property
@@ -288,12 +314,13 @@ class Schedule:
 
     @cached_property
     def _memory(self) -> tuple[tuple[Hold, Hold], tuple[int, ...]]:
-        whole, halves = (self.out_words,), (-(-self.out_words // 2), self.out_words // 2)
+        words = self.ring_words(2)
+        whole, halves = (words,), (-(-words // 2), words // 2)
         # Fewer pieces where descriptors are short; ``resources`` sees to it that the plainest form fits.
         for pieces in (PANEL_PARTS, 1):
-            plain, fits = self._hold(2 * self.out_words, pieces)
-            if self.out_words > 1 and not (fits and any(h.repeat > 1 for h in plain)):
-                lean, lean_fits = self._hold(self.out_words, pieces)
+            plain, fits = self._hold(2 * words, pieces)
+            if words > 1 and not (fits and any(h.repeat > 1 for h in plain)):
+                lean, lean_fits = self._hold(words, pieces)
                 better = any(h.repeat > 1 for h in lean) or not fits
                 if lean_fits and better and self._enough_bds(lean, halves):
                     return lean, halves
@@ -304,13 +331,13 @@ class Schedule:
     @property
     def rings_fit(self) -> bool:
         """Whether memory tiles can hold the leanest rings."""
-        return self._hold(max(self.out_words, LEAST_OUT_WORDS), 1)[1]
+        return self._hold(0 if self.kept[2] else max(self.out_words, LEAST_OUT_WORDS), 1)[1]
 
     def _enough_bds(self, holds: tuple[Hold, Hold], out_parts: tuple[int, ...]) -> bool:
         """Whether a memory tile has the descriptors and locks for this, whichever column it is."""
         used, rings = [0, 0], self.active_rows
         for port, rows in ((0, self.rows_served), (1, 1)):
-            if not self.chunks(port):
+            if not self.chunks(port) or not self.ring_words(port):
                 continue
             parts = len(holds[port].parts)
             sends = parts * (holds[port].slots if holds[port].repeat > 1 else 1)
@@ -321,20 +348,22 @@ class Schedule:
             used[0] += sends * (port == 1)  # MM2S 0
             for half in (0, 1) if port == 0 else ():  # MM2S 1 + lane: a column may serve odd rows alone
                 used[half] += sends * -(-rows // 2)
-        for row in range(self.active_rows):
+        for row in range(0 if self.kept[2] else self.active_rows):
             used[row % 2] += len(out_parts)  # S2MM 2 + lane
-        used[1] += self.active_rows * len(out_parts)  # MM2S 5
+            used[1] += len(out_parts)  # MM2S 5
         return max(used) <= min(map(len, self.limits.mem_bds)) and rings <= self.limits.rings
 
     def _hold(self, out_words: int, most_pieces: int) -> tuple[tuple[Hold, Hold], bool]:
         """The holds of both ports when a row's out ring takes ``out_words``, and whether that fits."""
-        words = [self.port_words(p) for p in (0, 1)]
+        words = [self.ring_words(p) for p in (0, 1)]
         rows = [self.rows_served, 1]
         taken = 2 * (words[0] * rows[0] + words[1]) + out_words * self.active_rows
-        free = self.limits.mem_words - taken
+        free = self.limits.mem_words - self.nest.occupied - taken
         all_fits = free >= 0
         holds = [STREAM, STREAM]
         for port in (1, 0):
+            if self.kept[port]:
+                continue
             repeat = self._repeats(port)
             chunks = self.inner_steps if self.cadence(port) == CADENCE_STEP else 1
             panels = self.chunks(port) // (chunks * repeat)
@@ -349,7 +378,7 @@ class Schedule:
                     free -= need
                     break
         for port in (0, 1):
-            if holds[port] == STREAM:
+            if holds[port] == STREAM and not self.kept[port]:
                 group = self._group(port, free)
                 holds[port] = Hold((group,), 1, 2)
                 free -= 2 * (group - 1) * words[port] * rows[port]

@@ -19,6 +19,7 @@ from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import Array, candidates, one_tile
 from onedispatch.operators.scheduling.commands import shim_command_cycles
 from onedispatch.operators.scheduling.cost_model import FEWER_CALLS, CostModel, Offer
+from onedispatch.operators.scheduling.keeping import in_shares
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -38,8 +39,7 @@ def search(nest: Nest, device: Device, mesh: Mesh | None = None) -> Solution:
     Raises ``Unsupported`` where no tile fits a core, or none of those that do a memory tile.
     """
     found = shortlist(nest, device, mesh)
-    cost, _, _ = found.best
-    if not isfinite(cost):
+    if not found.found or not isfinite(found.best[0]):
         raise Unsupported(
             "of no tile that fits a core do memory tiles hold two chunks of each operand for a column",
             "smaller innermost extents or windows, or a device with larger memory tiles",
@@ -194,4 +194,6 @@ def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
             in0 = [x for x in nest.inputs if x.name not in in1]
             apart = row_dim != col_dim and columns == most > 1
             rowcast = apart and bool(in0) and not any(col_dim in x.depends_on() for x in in0)
-            yield Mapping(row_dim, col_dim, columns, in1, rowcast, tuple(range(len(nest.dims))))
+            mapping = Mapping(row_dim, col_dim, columns, in1, rowcast, tuple(range(len(nest.dims))))
+            if in_shares(nest, mapping):
+                yield mapping

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
 from onedispatch.operators.scheduling.candidates import covered, extra_scratch_words, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
+from onedispatch.operators.scheduling.keeping import in_shares
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.signature import bounded_repr
@@ -28,6 +29,7 @@ def check_solution(schedule: Schedule) -> None:
     _check_axes(schedule)
     _check_resident(schedule)
     _check_ports(schedule)
+    _check_shares(schedule)
     _check_memory(schedule)
     _FITTING.add(schedule)
 
@@ -104,6 +106,26 @@ def _check_ports(schedule: Schedule) -> None:
             "none: all columns work, rows and columns run over different dimensions, and no operand of "
         )
         raise _error(schedule, "row broadcast", "one", accepted + "in0 depends on the columns' one")
+
+
+def _check_shares(schedule: Schedule) -> None:
+    split, m = schedule.nest.split, schedule.mapping
+    if split is None:
+        return
+    if not in_shares(schedule.nest, m):
+        accepted = (
+            f"{split.columns} columns over dimension {split.dim}, ports of what stays, no row broadcast of it"
+        )
+        raise _error(schedule, "mapping", m, accepted)
+    along = schedule.limits.rows if m.row_dim == split.dim else 1
+    tile = schedule.tiles[split.dim]
+    if split.members % (tile * along):
+        accepted = f"a part of the {split.members} members that each column has, times {along}"
+        raise _error(schedule, f"tile of {schedule.nest.dims[split.dim].name}", tile, accepted)
+    for dim, tile in zip(schedule.nest.dims if schedule.nest.out_kept else (), schedule.tiles, strict=False):
+        if dim.extent % tile:
+            accepted = f"a part of {dim.extent}: each word of what stays in memory tiles is in one tile"
+            raise _error(schedule, f"tile of {dim.name}", tile, accepted)
 
 
 def _check_memory(schedule: Schedule) -> None:

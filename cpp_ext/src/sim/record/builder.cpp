@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "onedispatch/text.h"
+
 namespace onedispatch::sim {
 
 namespace {
@@ -43,7 +45,12 @@ bool goes_on(const Stored& one, const Stored& next) { return one.argument == nex
 }  // namespace
 
 RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
-    : flow_(std::move(flow)), regions_(regions), order_(flow_, regions), occurrences_(flow_.occurrences), kept_(flow_.units.size(), 0) {}
+    : flow_(std::move(flow)),
+      regions_(regions),
+      places_(regions),
+      order_(flow_, regions),
+      kept_(flow_, *made_, static_cast<uint32_t>(regions.size())),
+      occurrences_(flow_.occurrences) {}
 
 std::shared_ptr<Recording> RecordingBuilder::make() {
   add_units();
@@ -52,8 +59,8 @@ std::shared_ptr<Recording> RecordingBuilder::make() {
   read_all();
   add_stores();
   order();
-  group();
   keep();
+  group();
   join();
   cut();
   store_all();
@@ -87,9 +94,13 @@ void RecordingBuilder::add_calls() {
   for (const FlowCall& call : flow_.calls) made_->calls[at[call.unit]++] = {call.origin, call.step, call.views};
 }
 
-// Device memory is named by its argument, an out chunk by its unit.
+// Device memory is named by its argument, what is kept by one that is behind them.
 void RecordingBuilder::add_run(Space space, uint32_t first, uint32_t local, uint32_t words) {
-  if (space.kind() == Space::kOut) kept_[space.id()] = 1;
+  if (space.kind() == Space::kOut) {
+    const Space kept(Space::kDdr, static_cast<uint32_t>(regions_.size()));
+    kept_.for_runs(space.id(), first, words, [&](uint32_t lies, uint32_t own, uint32_t count) { data_.add(kept, lies, local + own - first, count); });
+    return;
+  }
   if (space.kind() == Space::kDdr) space = Space(Space::kDdr, flow_.accesses[space.id()].argument);
   (space.kind() == Space::kPadding ? padding_ : data_).add(space, first, local, words);
 }
@@ -212,7 +223,7 @@ void RecordingBuilder::cut() {
   std::map<size_t, std::vector<Stored>> left;  // of what was cut
   for (auto& [occurrence, own] : rewriting) {
     std::sort(own.begin(), own.end(), [this](size_t a, size_t b) { return stored_[a].order > stored_[b].order; });
-    StoredWords later(regions_);
+    StoredWords later(places_);
     for (const size_t i : own) {
       std::vector<Stored> pieces;
       later.add_new(stored_[i], [&](const Stored& piece) { pieces.push_back(piece); });
@@ -233,30 +244,20 @@ void RecordingBuilder::cut() {
   stored_.swap(all);
 }
 
-// Out chunks that others read on the chip get places of their own.
+// What others read on the chip is stored to an argument of its own.
 void RecordingBuilder::keep() {
-  std::vector<uint32_t> place(kept_.size(), 0);
-  for (size_t i = 0; i < kept_.size(); ++i) {
-    if (kept_[i] == 0) continue;
-    Recording::Part& part = made_->parts[i];
-    part.direct = true;
-    part.space = Space(Space::kOut, 0);
-    part.first = place[i] = made_->kept_words;
-    made_->kept_words += (part.out_bytes + 3) / 4;
-  }
-  const auto settle = [&](Space& space, uint32_t& first) {
-    if (space.kind() != Space::kOut) return;
-    first += place[space.id()];
-    space = Space(Space::kOut, 0);
-  };
-  for (RunBlock& block : made_->blocks) settle(block.space, block.first);
-  for (Recording::View& view : made_->views)
-    if (view.direct) settle(view.space, view.first);
+  const std::vector<Stored> stored = kept_.stored();
+  stored_.insert(stored_.end(), stored.begin(), stored.end());
+  made_->kept_words = static_cast<uint32_t>(kept_.words());
+  if (kept_.words() * 4 > UINT32_MAX) throw NotRecordable{"what stays on the chip has " + counted(kept_.words(), "word")};
+  auto kept = std::make_shared<DdrRegion>();
+  kept->bytes = kept_.words() * 4;
+  places_.push_back(std::move(kept));
 }
 
 // No word is written by two of the parts: they run side by side.
 void RecordingBuilder::share(std::vector<JoinedPart>& parts) const {
-  StoredWords taken(regions_);
+  StoredWords taken(places_);
   for (JoinedPart& part : parts) {
     std::vector<Stored> own;
     for (const Stored& one : part.stored) {
@@ -280,7 +281,7 @@ void RecordingBuilder::join() {
   replaced_.assign(made_->parts.size(), 0);
   Patterns patterns(*made_, stored_);
   for (const auto& [occurrence, parts] : occurrences) {
-    Join join(*made_, parts, patterns, regions_);
+    Join join(*made_, parts, patterns, places_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
     if (join.overlaps()) share(joined);
@@ -313,7 +314,8 @@ void RecordingBuilder::join() {
       made_->parts.push_back(part);
     }
   }
-  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), [&](const Stored& one) { return replaced_[one.part] != 0; }), stored_.end());
+  const auto is_left_out = [&](const Stored& one) { return replaced_[one.part] != 0 || (one.argument == regions_.size() && kept_.is_repeated(one.part)); };
+  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), is_left_out), stored_.end());
   stored_.insert(stored_.end(), stored.begin(), stored.end());
   auto& all = made_->operations;
   std::sort(all.begin(), all.end());
@@ -340,7 +342,8 @@ void RecordingBuilder::store_all() {
       part.space = only.space;
       part.first = only.first;
     } else {
-      if (part.operation != nullptr && part.out_bytes % 4 != 0) throw NotRecordable{"an output chunk ends inside a word"};
+      const bool leaves = std::any_of(first, end, [this](const Stored& one) { return one.argument < regions_.size(); });
+      if (part.operation != nullptr && part.out_bytes % 4 != 0 && leaves) throw NotRecordable{"an output chunk ends inside a word"};
       part.first_block = static_cast<uint32_t>(made_->blocks.size());
       part.blocks = static_cast<uint32_t>(made.size());
       made_->blocks.insert(made_->blocks.end(), made.begin(), made.end());

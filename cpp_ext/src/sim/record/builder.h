@@ -6,6 +6,7 @@
 
 #include "sim/record/dataflow.h"
 #include "sim/record/join.h"
+#include "sim/record/kept_chunks.h"
 #include "sim/record/order.h"
 #include "sim/record/recording.h"
 
@@ -38,14 +39,15 @@ class RecordingBuilder {
 
   Dataflow flow_;
   const DdrRegions& regions_;
+  DdrRegions places_;  // the regions, and what is kept
   std::shared_ptr<Recording> made_ = std::make_shared<Recording>();
   Order order_;
+  KeptChunks kept_;
   BlockBuilder data_, padding_;
   std::vector<Stored> stored_;  // as it happened, then by parts
   std::vector<uint32_t> ends_;  // of each access
   uint32_t occurrences_;
   std::vector<uint32_t> level_;    // of each occurrence
-  std::vector<uint8_t> kept_;      // by unit: others read its out chunk on the chip
   std::unordered_map<uint32_t, const CallableOperation*> in_place_;  // by part
   std::vector<uint8_t> replaced_;  // by part: joined ones compute what it did
 };

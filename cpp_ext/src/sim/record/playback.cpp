@@ -52,12 +52,12 @@ Playback::Playback(const Recording& recording, const DdrRegions& regions, unsign
       progress_(new Progress[recording.levels.size()]) {
   for (const WordRange& range : recording.written) own(regions, *regions[range.argument]);
   for (const auto& region : regions) arguments_.push_back(region->data + (region->address - region->origin));
+  arguments_.push_back(kept_.get());
 }
 
 uint8_t* Playback::place(Space space, uint32_t first) const {
   switch (space.kind()) {
     case Space::kDdr: return arguments_[space.id()] + size_t{4} * first;
-    case Space::kOut: return kept_.get() + size_t{4} * first;
     default: return reinterpret_cast<uint8_t*>(const_cast<uint32_t*>(recording_.literals.data() + first));
   }
 }

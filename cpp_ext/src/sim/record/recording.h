@@ -93,7 +93,7 @@ struct Recording {
   std::vector<RunBlock> blocks;
   std::vector<uint32_t> literals;
   std::vector<WordRange> written;
-  uint32_t kept_words = 0;  // of out chunks that others read on the chip
+  uint32_t kept_words = 0;  // of what others read on the chip, an argument behind those of the run
   uint32_t most_words = 0;  // of a chunk that is put together
   uint32_t most_out_bytes = 0, most_scratch_bytes = 0;
   std::vector<std::shared_ptr<const CallableOperation>> operations;  // that parts point to

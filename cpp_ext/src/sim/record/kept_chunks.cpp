@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/record/kept_chunks.h"
+
+#include <algorithm>
+
+#include "sim/array/bytes.h"
+
+namespace onedispatch::sim {
+
+namespace {
+
+constexpr uint32_t kAlignment = 16;  // words: that of vectors
+
+uint32_t words_of(uint32_t bytes) { return (bytes + 3) / 4; }
+
+bool same_block(const RunBlock& a, const RunBlock& b) {
+  return a.space == b.space && a.first == b.first && a.local == b.local && a.run == b.run && a.steps == b.steps;
+}
+
+}  // namespace
+
+KeptChunks::KeptChunks(const Dataflow& flow, const Recording& recording, uint32_t argument) : flow_(flow), recording_(recording), argument_(argument) {
+  for (uint32_t unit = 0; unit < flow.units.size(); ++unit) units_[flow.units[unit].occurrence].push_back(unit);
+}
+
+// Views of the recording are made in the order in which calls read them: those of a unit are there before it is read.
+bool KeptChunks::same_view(uint32_t one, uint32_t other) const {
+  if (one == other) return true;
+  if (one == kNoView || other == kNoView || std::max(one, other) >= recording_.views.size()) return false;
+  const Recording::View &a = recording_.views[one], &b = recording_.views[other];
+  if (a.words != b.words || a.direct != b.direct || a.blocks != b.blocks) return false;
+  if (a.direct) return a.space == b.space && a.first == b.first;
+  const auto* const blocks = recording_.blocks.data();
+  return std::equal(blocks + a.first_block, blocks + a.first_block + a.blocks, blocks + b.first_block, same_block);
+}
+
+// Whether two units of a tile compute the same.
+bool KeptChunks::alike(uint32_t unit, uint32_t other) const {
+  const Recording::Part &a = recording_.parts[unit], &b = recording_.parts[other];
+  if (a.calls != b.calls) return false;
+  for (uint32_t call = 0; call < a.calls; ++call) {
+    const Recording::Call &one = recording_.calls[a.first_call + call], &two = recording_.calls[b.first_call + call];
+    for (uint32_t port = 0; port < params::kOutPort; ++port)
+      if (!same_view(one.views[port], two.views[port])) return false;
+  }
+  return true;
+}
+
+// Whether no word of a tensor is in two different tiles; units that repeat a tile are noted.
+bool KeptChunks::is_grid(const std::vector<uint32_t>& units, const OperationShape& shape) {
+  std::map<std::array<uint32_t, OD_MAX_DIMS>, uint32_t> first;
+  std::vector<uint32_t> again;
+  for (const uint32_t unit : units) {
+    const auto& origin = origin_of(unit);
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
+      if (origin[d] % shape.dims[d].tile != 0) return false;
+    const auto [at, added] = first.try_emplace(origin, unit);
+    if (added) continue;
+    if (!alike(unit, at->second)) return false;
+    again.push_back(unit);
+  }
+  repeated_.insert(again.begin(), again.end());
+  return true;
+}
+
+// None where rows are no whole words, or chunks no rows of their tensor.
+std::optional<std::vector<KeptChunks::Output>> KeptChunks::outputs_of(const OperationShape& shape, uint32_t out_words) {
+  std::vector<Output> outputs;
+  for (const OperandShape& operand : shape.operands) {
+    if (!operand.output) continue;
+    Output output;
+    std::array<bool, OD_MAX_DIMS> followed{};
+    int64_t stride = operand.element, chunk = operand.element;  // bytes
+    for (uint32_t i = operand.n_axes; i-- > 0;) {
+      const od_axis& axis = operand.axes[i];
+      const uint32_t dim = operand.along[i];
+      const bool follows = dim < OD_MAX_DIMS;
+      if (axis.chunk == 0 || (axis.chunk > 1 && axis.stride * operand.element != chunk)) return std::nullopt;
+      if (follows) followed[dim] = true;
+      if (stride % 4 != 0 && i + 1 != operand.n_axes) return std::nullopt;
+      output.axes.insert(output.axes.begin(), {follows ? dim : OD_MAX_DIMS, static_cast<uint32_t>(axis.chunk), stride});
+      chunk *= axis.chunk;
+      stride *= follows ? shape.dims[dim].extent : axis.extent;
+    }
+    if (output.axes.empty() || output.axes.back().count * operand.element % 4 != 0 || operand.offset % 4 != 0 || stride % 4 != 0) return std::nullopt;
+    output.row = output.axes.back().count * operand.element / 4;
+    for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
+      if (followed[d] || shape.dims[d].extent == 1) continue;
+      if (shape.dims[d].tile != 1) return std::nullopt;
+      output.axes.insert(output.axes.begin(), {d, 1, stride});
+      stride *= shape.dims[d].extent;
+    }
+    output.offset = operand.offset / 4;
+    output.end = output.offset + static_cast<uint32_t>(chunk / 4);
+    output.base = static_cast<uint32_t>(words_);
+    words_ += (stride / 4 + kAlignment - 1) / kAlignment * kAlignment;
+    outputs.push_back(std::move(output));
+  }
+  std::sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) { return a.offset < b.offset; });
+  uint32_t end = 0;
+  for (const Output& output : outputs) {
+    if (output.offset != end) return std::nullopt;
+    end = output.end;
+  }
+  return end == out_words ? std::optional(std::move(outputs)) : std::nullopt;
+}
+
+void KeptChunks::lay_out(uint32_t occurrence) {
+  if (!laid_out_.insert(occurrence).second) return;
+  const std::vector<uint32_t>& units = units_[occurrence];
+  const std::unique_ptr<const OperationShape> shape = flow_.units[units[0]].operation->shape();
+  if (shape == nullptr || !is_grid(units, *shape)) return;
+  auto outputs = outputs_of(*shape, words_of(flow_.units[units[0]].out_bytes));
+  if (outputs) tensors_[occurrence] = std::move(*outputs);
+}
+
+const KeptChunks::Chunk& KeptChunks::chunk_of(uint32_t unit) {
+  const auto known = chunks_.find(unit);
+  if (known != chunks_.end()) return known->second;
+  const uint32_t occurrence = flow_.units[unit].occurrence;
+  lay_out(occurrence);
+  Chunk chunk;
+  const auto tensor = tensors_.find(occurrence);
+  if (tensor != tensors_.end()) {
+    chunk.apart = false;
+    chunk.outputs = &tensor->second;
+    chunk.origin = origin_of(unit);
+  } else {
+    chunk.base = static_cast<uint32_t>(words_);
+    words_ += (words_of(flow_.units[unit].out_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return chunks_.emplace(unit, chunk).first->second;
+}
+
+KeptChunks::Piece KeptChunks::piece_at(const Chunk& chunk, uint32_t local) {
+  if (chunk.apart) return {chunk.base + local, ~0u};
+  const auto output = std::find_if(chunk.outputs->begin(), chunk.outputs->end(), [local](const Output& one) { return local < one.end; });
+  uint32_t row = (local - output->offset) / output->row;
+  const uint32_t inside = (local - output->offset) % output->row;
+  int64_t at = 0;  // bytes
+  for (size_t i = output->axes.size(); i-- > 0;) {
+    const Output::Axis& axis = output->axes[i];
+    const bool last = i + 1 == output->axes.size();
+    const uint32_t member = last ? 0 : row % axis.count;
+    if (!last) row /= axis.count;
+    at += axis.stride * (member + (axis.dim < OD_MAX_DIMS ? chunk.origin[axis.dim] : 0));
+  }
+  return {output->base + static_cast<uint32_t>(at / 4) + inside, output->row - inside};
+}
+
+std::vector<Stored> KeptChunks::stored() {
+  std::vector<Stored> all;
+  std::vector<uint32_t> units;
+  for (const auto& [unit, chunk] : chunks_) units.push_back(unit);
+  for (const auto& [occurrence, outputs] : tensors_)  // those that nobody reads, too: their neighbours may be joined with them
+    units.insert(units.end(), units_[occurrence].begin(), units_[occurrence].end());
+  std::sort(units.begin(), units.end());
+  units.erase(std::unique(units.begin(), units.end()), units.end());
+  for (const uint32_t unit : units) {
+    for_runs(unit, 0, words_of(flow_.units[unit].out_bytes), [&](uint32_t first, uint32_t local, uint32_t words) {
+      all.push_back({unit, 0, argument_, first, local, words});
+    });
+  }
+  return all;
+}
+
+}  // namespace onedispatch::sim

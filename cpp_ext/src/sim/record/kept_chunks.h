@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Out chunks that others read on the chip: they lie in memory of their own while a recording is played. Where the tiles
+// of an operation's occurrence are parts of one tensor, that has it as device memory would, so that those who read it
+// may be joined.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "sim/record/dataflow.h"
+#include "sim/record/recording.h"
+
+namespace onedispatch::sim {
+
+class KeptChunks {
+ public:
+  // They lie in an argument of that number, behind those of the run.
+  KeptChunks(const Dataflow& flow, const Recording& recording, uint32_t argument);
+
+  // Calls use(first, local, words) for each run of words of the unit's out chunk from `from` on: where they lie.
+  template <typename Use>
+  void for_runs(uint32_t unit, uint32_t from, uint32_t words, Use use) {
+    const Chunk& chunk = chunk_of(unit);
+    for (uint32_t local = from; local < from + words;) {
+      const Piece piece = piece_at(chunk, local);
+      const uint32_t here = piece.left < from + words - local ? piece.left : from + words - local;
+      use(piece.first, local, here);
+      local += here;
+    }
+  }
+  // What units that others read leave there, by units; more than one unit may leave the same words.
+  std::vector<Stored> stored();
+  // Units whose words another one leaves, too.
+  bool is_repeated(uint32_t unit) const { return repeated_.count(unit) != 0; }
+  uint64_t words() const { return words_; }
+
+ private:
+  // How the chunks of an output lie in a tensor: rows, by the coordinates of a tile.
+  struct Output {
+    uint32_t offset = 0, row = 0, end = 0;  // words of the chunk: where it begins, of a row, where it ends
+    uint32_t base = 0;                      // word of its tensor
+    struct Axis {
+      uint32_t dim = 0, count = 1;  // rows along it
+      int64_t stride = 0;           // words of the tensor from a member to the next
+    };
+    std::vector<Axis> axes;  // outermost first; the last are the rows' own members
+  };
+  struct Chunk {
+    bool apart = true;   // it lies by itself, at `base`
+    uint32_t base = 0;
+    const std::vector<Output>* outputs = nullptr;
+    std::array<uint32_t, OD_MAX_DIMS> origin{};
+  };
+  struct Piece {
+    uint32_t first, left;
+  };
+
+  const Chunk& chunk_of(uint32_t unit);
+  void lay_out(uint32_t occurrence);
+  bool is_grid(const std::vector<uint32_t>& units, const OperationShape& shape);
+  bool alike(uint32_t unit, uint32_t other) const;
+  bool same_view(uint32_t one, uint32_t other) const;
+  std::optional<std::vector<Output>> outputs_of(const OperationShape& shape, uint32_t out_words);
+  const std::array<uint32_t, OD_MAX_DIMS>& origin_of(uint32_t unit) const { return recording_.calls[recording_.parts[unit].first_call].origin; }
+  static Piece piece_at(const Chunk& chunk, uint32_t local);
+
+  const Dataflow& flow_;
+  const Recording& recording_;
+  uint32_t argument_;
+  uint64_t words_ = 0;
+  std::map<uint32_t, std::vector<uint32_t>> units_;          // by occurrence
+  std::map<uint32_t, std::vector<Output>> tensors_;          // of occurrences that have one
+  std::map<uint32_t, Chunk> chunks_;                         // by unit
+  std::set<uint32_t> laid_out_, repeated_;
+};
+
+}  // namespace onedispatch::sim

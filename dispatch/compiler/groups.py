@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer groups: tensors that stay in memory tiles from the operator that makes them to their last reader.
+
+What an operator writes and others read need not pass device memory, where every column can have a share of it
+that its own cores make and take. Operators are gone through in order, with a few of the best plans so far: of
+each a result goes to device memory, or is kept in one of several ways. A plan costs what the model says that
+chooses solutions: of makers and readers, laid over the columns as shares are, and of what runs meanwhile with
+less room in memory tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from onedispatch.dispatch.compiler.mapping import Unit
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.emission.mem_tile import MemTile
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.scheduling.buffer import Buffer
+from onedispatch.operators.scheduling.feeds import Feeds
+from onedispatch.operators.scheduling.index_space import OUTPUT, Operand
+from onedispatch.operators.scheduling.resources import Resources, resources
+from onedispatch.operators.scheduling.search import estimated
+from onedispatch.operators.scheduling.select import Selector
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import SolutionError
+
+PLANS = 6  # that are followed at a time
+ROOM = 2048  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
+
+
+@dataclass(frozen=True)
+class KeptTensor:
+    """A tensor in memory tiles from unit ``maker`` to unit ``last``, its end ``top`` words below theirs."""
+
+    tensor: TensorSpec
+    buffer: Buffer
+    maker: int
+    last: int
+    top: int
+
+    @property
+    def bottom(self) -> int:
+        """Words between the end of memory tiles and its own end."""
+        return self.top - self.buffer.words
+
+    def overlaps(self, other: KeptTensor) -> bool:
+        return self.bottom < other.top and other.bottom < self.top
+
+
+def group(
+    units: Sequence[Unit], outputs: frozenset[str], device: Device, selector: Selector
+) -> tuple[tuple[Unit, ...], tuple[KeptTensor, ...]]:
+    """The units with tensors kept in memory tiles where that costs less, and these."""
+    limits = resources(device)
+    if any(unit.kind == "host" for unit in units) or limits.sharers > 1 or device.columns == 1:
+        return tuple(units), ()
+    planner = _Planner(units, outputs, limits, selector)
+    best = planner.best()
+    changed = {i: planner.operator_with(i, best.kept) for i in range(len(units)) if units[i].operator}
+    found = [replace(u, operator=changed[i]) if i in changed else u for i, u in enumerate(units)]
+    return tuple(found), best.kept
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What stays, as far as units were gone through, and what those cost."""
+
+    kept: tuple[KeptTensor, ...] = ()
+    cost: float = 0.0
+
+    def alive(self, at: int) -> tuple[KeptTensor, ...]:
+        """What is in memory tiles while unit ``at`` runs."""
+        return tuple(k for k in self.kept if k.maker <= at <= k.last)
+
+
+_Key = tuple[int, tuple[tuple[int, Buffer], ...], int]
+
+
+@dataclass
+class _Planner:
+    units: Sequence[Unit]
+    outputs: frozenset[str]
+    limits: Resources
+    selector: Selector
+    _made: dict[_Key, tuple[Operator, float] | None] = field(default_factory=dict)
+
+    def best(self) -> _Plan:
+        plans = [_Plan()]
+        for i, unit in enumerate(self.units):
+            if unit.operator is None:
+                continue
+            following = [after for plan in plans for after in self._after(plan, i, unit.operator)]
+            # Of plans that leave the same in memory tiles, one goes on: the cheapest.
+            cheapest: dict[tuple[KeptTensor, ...], _Plan] = {}
+            for plan in sorted(following, key=lambda plan: plan.cost):
+                cheapest.setdefault(plan.alive(i + 1), plan)
+            # One that leaves nothing there can always go on.
+            plans = list(
+                {id(plan): plan for plan in (*list(cheapest.values())[:PLANS], cheapest[()])}.values()
+            )
+        return plans[0]
+
+    def _after(self, plan: _Plan, i: int, operator: Operator) -> Iterator[_Plan]:
+        """Plans with unit ``i`` done: its result in device memory, or kept."""
+        for kept in (plan.kept, *((*plan.kept, one) for one in self._ways(plan, i, operator))):
+            made = self._solved(i, operator, kept)
+            if made is not None:
+                yield _Plan(kept, plan.cost + made[1])
+
+    def operator_with(self, i: int, kept: tuple[KeptTensor, ...]) -> Operator:
+        operator = self.units[i].operator
+        assert operator is not None
+        made = self._solved(i, operator, kept)
+        assert made is not None
+        return made[0]
+
+    # -- ways to keep a result ------------------------------------------------------------------
+
+    @cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i, unit in enumerate(self.units):
+            for name in dict.fromkeys(t.name for t in (unit.operator.inputs if unit.operator else ())):
+                found.setdefault(name, []).append(i)
+        return found
+
+    @cached_property
+    def _elsewhere(self) -> frozenset[str]:
+        """Tensors that leave the device, and those whose bytes have several names."""
+        aliases = (unit for unit in self.units if unit.alias is not None)
+        return self.outputs.union(*((*unit.reads, *unit.writes) for unit in aliases))
+
+    def _ways(self, plan: _Plan, i: int, operator: Operator) -> Iterator[KeptTensor]:
+        tensor = operator.output
+        readers = self._readers.get(tensor.name, [])
+        if len(operator.outputs) > 1 or not readers or tensor.name in self._elsewhere:
+            return
+        for buffer in self._buffers(i):
+            one = KeptTensor(tensor, buffer, i, readers[-1], 0)
+            place = self._place(plan, one)
+            if place is not None and self._all_take(one, readers):
+                yield place
+
+    def _buffers(self, i: int) -> Iterator[Buffer]:
+        """Ways of cutting a unit's result into shares of all columns, as its maker and readers walk it."""
+        operator = self.units[i].operator
+        views = [] if operator is None else self._views(i, operator.output.name)
+        if operator is None or not views:
+            return
+        name, out, columns = operator.output.name, views[0], self.limits.device.columns
+        views += [x for reader in self._readers[name] for x in self._views(reader, name)]
+        total = out.shape[0] * out.strides[0]
+        periods = {total, *(stride for x in views for stride in x.strides)}
+        for period in sorted(n for n in periods if n > 1 and total % n == 0 and n % columns == 0):
+            share = period // columns
+            words = total // period * share * out.itemsize // 4
+            if share % out.dtype.per_word == 0 and words < self.limits.mem_words:
+                yield Buffer(period, share, words)
+
+    def _views(self, i: int, name: str) -> list[Operand]:
+        """How the nest of a unit walks a tensor."""
+        operator = self.units[i].operator
+        if operator is None or operator.owns_transaction or len(operator.plain_nests) != 1:
+            return []
+        tensors = [*operator.inputs, *reversed(operator.outputs)]  # as operands number them
+        return [x for x in operator.plain_nests[0].strided if tensors[x.tensor].name == name]
+
+    def _all_take(self, one: KeptTensor, readers: Sequence[int]) -> bool:
+        """Whether every reader could take it, were it the only tensor that stays."""
+        alone = (replace(one, top=one.buffer.words),)
+        for i in (one.maker, *readers):
+            operator = self.units[i].operator
+            if operator is None or self._solved(i, operator, alone) is None:
+                return False
+        return True
+
+    def _place(self, plan: _Plan, one: KeptTensor) -> KeptTensor | None:
+        """``one`` with a place: that of an operand that its maker is the last to read, or free words."""
+        taken = [k for k in plan.kept if k.last >= one.maker]
+        for before in taken:
+            here = replace(one, top=before.top)
+            if self._replaces(one, before) and not any(here.overlaps(k) for k in taken if k is not before):
+                return here
+        tops = [one.buffer.words, *(k.top + one.buffer.words for k in taken)]
+        free = (replace(one, top=top) for top in sorted(tops) if top < self.limits.mem_words)
+        return next((here for here in free if not any(here.overlaps(k) for k in taken)), None)
+
+    def _replaces(self, one: KeptTensor, before: KeptTensor) -> bool:
+        """Whether the maker of ``one`` reads ``before`` last, each element before it writes the same one."""
+        operator = self.units[one.maker].operator
+        if operator is None or before.last != one.maker or replace(before.buffer, at=0) != one.buffer:
+            return False
+        nest = operator.plain_nests[0]
+        read = [x for x in nest.strided_inputs if operator.inputs[x.tensor].name == before.tensor.name]
+        alike = len(read) == 1 and _walk(read[0]) == _walk(nest.outputs[0])
+        return alike and not nest.kernel.dims and not nest.kernel.members and not nest.reduces
+
+    # -- what it costs ---------------------------------------------------------------------------
+
+    def _solved(
+        self, i: int, operator: Operator, kept: Sequence[KeptTensor]
+    ) -> tuple[Operator, float] | None:
+        """A unit's operator where ``kept`` stay, and what it costs; None where it cannot run so."""
+        alive = [k for k in kept if k.maker <= i <= k.last]
+        occupied = -(-max((k.top for k in alive), default=0) // ROOM) * ROOM
+        buffers = self._buffers_of(operator, alive)
+        key = i, tuple(sorted(buffers.items())), occupied
+        if key not in self._made:
+            self._made[key] = self._solve(operator, buffers, occupied)
+        return self._made[key]
+
+    def _solve(
+        self, operator: Operator, buffers: Mapping[int, Buffer], occupied: int
+    ) -> tuple[Operator, float] | None:
+        made = operator
+        if occupied:
+            try:
+                made = operator.keeping(buffers, occupied, self.selector)
+                _check_descriptors(made)
+            except (Unsupported, SolutionError):
+                return None
+        return made, sum(estimated(schedule) for schedule in made.schedules)
+
+    def _buffers_of(self, operator: Operator, alive: Sequence[KeptTensor]) -> dict[int, Buffer]:
+        """The buffers of an operator's tensors, by the numbers that its nest calls them by."""
+        end = 4 * self.limits.mem_words
+        held = {k.tensor.name: replace(k.buffer, at=end - 4 * k.top) for k in alive}
+        made = {OUTPUT - n: held[t.name] for n, t in enumerate(operator.outputs) if t.name in held}
+        return made | {n: held[t.name] for n, t in enumerate(operator.inputs) if t.name in held}
+
+
+def _walk(operand: Operand) -> tuple[object, ...]:
+    return operand.dtype, operand.shape, operand.strides, operand.access, operand.offset
+
+
+def _check_descriptors(operator: Operator) -> None:
+    """Raises ``SolutionError`` where memory tiles have too few descriptors."""
+    for schedule in operator.schedules:
+        if any(schedule.kept):
+            feeds = Feeds(schedule)
+            MemTile(schedule, tuple(feeds.rows_served(0)), feeds)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nests whose tensors stay in memory tiles: the same work, with buffers in place of device memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Map
+from dataclasses import replace
+
+from onedispatch.operators.declarations.kernel import MAX_DIMS
+from onedispatch.operators.scheduling.buffer import Buffer
+from onedispatch.operators.scheduling.index_space import Access, Operand, Packed, kept
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.solution import Mapping
+
+_PLAIN = Access(0)
+
+
+def in_shares(nest: Nest, mapping: Mapping) -> bool:
+    """Whether each column takes its own shares of what stays in memory tiles.
+
+    A row broadcast comes from one column's memory tile, which has no more than its share.
+    """
+    split = nest.split
+    if split is None:
+        return True
+    spread = mapping.rowcast and kept(x for x in nest.inputs if x.name not in mapping.in1)
+    return (mapping.col_dim, mapping.columns) == (split.dim, split.columns) and not spread
+
+
+def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int) -> Nest:
+    """``nest`` with ``buffers`` of its tensors, by their numbers, while ``occupied`` words of memory tiles
+    are taken.
+
+    Raises ``Unsupported`` where columns would need what lies in others.
+    """
+    for buffer in dict.fromkeys(buffers.values()):
+        nest = _cut_at(nest, buffer.period)
+
+    def held(operand: Operand | Packed) -> Operand | Packed:
+        if isinstance(operand, Packed) or operand.tensor not in buffers:
+            return operand
+        return replace(operand, buffer=buffers[operand.tensor])
+
+    inputs = tuple(held(x) for x in nest.inputs)
+    outputs = tuple(x for x in map(held, nest.outputs) if isinstance(x, Operand))
+    made = replace(nest, inputs=inputs, outputs=outputs, occupied=occupied)
+    _ = made.split  # refuses what does not go together
+    return made
+
+
+def _cut_at(nest: Nest, period: int) -> Nest:
+    """``nest`` with an index dimension that walks several periods of a result in one cut into two, where its
+    kernel takes any dimensions."""
+    named = nest.kernel.dims or nest.kernel.members or any(isinstance(x, Packed) for x in nest.inputs)
+    if named or len(nest.dims) == MAX_DIMS:
+        return nest
+    for output in nest.outputs:
+        for d, dim in enumerate(nest.dims):
+            step = _step(output, d)
+            if step is None or step >= period or step * dim.extent <= period or period % step:
+                continue
+            inner = period // step
+            if dim.extent % inner == 0 and not dim.padding and inner % dim.multiple == 0:
+                return _cut_all(nest, d, inner)
+    return nest
+
+
+def _cut_all(nest: Nest, dim: int, inner: int) -> Nest:
+    """``_cut`` where every view walks the dimension plainly, or not at all; ``nest`` as it is where not."""
+    walked = [x for x in nest.strided if dim in x.depends_on()]
+    return _cut(nest, dim, inner) if all(_step(x, dim) is not None for x in walked) else nest
+
+
+def _step(operand: Operand, dim: int) -> int | None:
+    """Elements from a member of an index dimension to the next; None where a view does not walk it so."""
+    along = zip(operand.strides, operand.access, strict=True)
+    found = [(stride, access) for stride, access in along if access.dim == dim]
+    plain = all(replace(access, dim=0, align=1) == _PLAIN for _, access in found)
+    return found[0][0] if len(found) == 1 and plain else None
+
+
+def _behind(other: int | None, dim: int) -> int | None:
+    """The number of dimension ``other`` once ``dim`` has become two."""
+    return other if other is None or other <= dim else other + 1
+
+
+def _cut(nest: Nest, dim: int, inner: int) -> Nest:
+    """Member ``i`` of ``dim`` becomes ``i // inner`` of a dimension before it and ``i % inner``."""
+
+    def cut(operand: Operand | Packed) -> Operand | Packed:
+        if isinstance(operand, Packed):
+            return operand  # kernels that take any dimensions have packed operands of none
+        walked = []
+        for size, step, access in zip(operand.shape, operand.strides, operand.access, strict=True):
+            if access.dim == dim:
+                walked.append((size // inner, step * inner, replace(access, align=1)))
+                walked.append((inner, step, replace(access, dim=dim + 1)))
+            else:
+                walked.append((size, step, replace(access, dim=_behind(access.dim, dim))))
+        shape, strides, accesses = zip(*walked, strict=True)
+        return replace(operand, shape=shape, strides=strides, access=accesses)
+
+    before = nest.dims[dim]
+    outer = replace(before, name=f"{before.name}'", extent=before.extent // inner, multiple=1, padding=0)
+    dims = (*nest.dims[:dim], outer, replace(before, extent=inner), *nest.dims[dim + 1 :])
+    inputs = tuple(cut(x) for x in nest.inputs)
+    outputs = tuple(x for x in map(cut, nest.outputs) if isinstance(x, Operand))
+    return replace(nest, dims=dims, inputs=inputs, outputs=outputs)
