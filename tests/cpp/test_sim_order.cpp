@@ -40,6 +40,16 @@ TEST(WordSet, AgreesWithAModelOfBits) {
     std::vector<bool> found(kWords);
     set.for_runs([&](uint32_t from, uint32_t words) { std::fill_n(found.begin() + from, words, true); });
     EXPECT_EQ(found, model);
+    for (int i = 0; i < 20; ++i) {
+      const uint32_t first = random() % kWords, count = random() % (kWords - first);
+      std::vector<bool> taken(kWords);
+      set.take(first, count, [&](uint32_t from, uint32_t words) { std::fill_n(taken.begin() + from, words, true); });
+      for (uint32_t at = 0; at < kWords; ++at) {
+        const bool inside = first <= at && at < first + count;
+        ASSERT_EQ(taken[at], inside && model[at]);
+        if (inside) model[at] = false;
+      }
+    }
   }
 }
 

@@ -95,8 +95,9 @@ struct Recorded : Host {
   }();
   kernel own{recording, "MLIR_AIE"};
 
-  RunReport start(const bo& from, const bo& to) {
-    run made = testing::prepared(own, instructions, from, to);
+  RunReport start(const bo& from, const bo& to) { return start(instructions, from, to); }
+  RunReport start(const bo& what, const bo& from, const bo& to) {
+    run made = testing::prepared(own, what, from, to);
     made.start();
     made.wait();
     return made.report();
@@ -158,6 +159,44 @@ TEST(Recording, IsNotUsedForOtherInstructions) {
   host.fill(from, 3);
   host.start(from, to);
   EXPECT_EQ(Recorded::first(to), 3);
+}
+
+TEST(Recording, IsUsedBetweenRunsOfOthers) {
+  Recorded host;
+  bo half = host.buffer(testing::copy_words(kWords / 2));
+  bo to(host.npu, size_t{4} * kWords), from = host.filled(0);
+  const std::vector<std::string> expected{"these instructions came for the first time", kRecorded, kPlayed, kPlayed};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    for (const bo* one : {&half, &host.instructions}) {
+      host.fill(from, static_cast<uint8_t>(7 + i));
+      host.fill(to, 0);
+      EXPECT_EQ(host.start(*one, from, to).recorded, expected[i]);
+      EXPECT_EQ(Recorded::first(to), 7 + i);
+      EXPECT_EQ(to.map()[4 * kWords - 1], one == &half ? 0 : 7 + i);
+    }
+  }
+}
+
+TEST(Recording, CountsOnTheBdsThatItFound) {
+  Recorded host;
+  const bo half = host.buffer(testing::copy_words(kWords / 2)), again = host.buffer(testing::push_again());
+  bo to(host.npu, size_t{4} * kWords), from = host.filled(0);
+  const auto copied = [&](uint8_t value) {
+    host.fill(from, value);
+    host.fill(to, 0);
+    const std::string recorded = host.start(again, from, to).recorded;
+    EXPECT_EQ(Recorded::first(to), value);
+    return std::pair(recorded, to.map()[4 * kWords - 1]);
+  };
+  for (uint8_t value = 1; value < 4; ++value) {  // whether that which they found was left by the engine, or not
+    host.start(from, to);
+    EXPECT_EQ(copied(value).second, value);
+    EXPECT_EQ(copied(value + 10), (std::pair{std::string(value == 1 ? kRecorded : kPlayed), static_cast<uint8_t>(value + 10)}));
+    host.start(half, from, to);
+    const auto [recorded, last] = copied(value + 20);
+    EXPECT_EQ(last, 0);
+    EXPECT_EQ(recorded == kPlayed, value != 1);
+  }
 }
 
 // Memory of a caller, with a page behind it.

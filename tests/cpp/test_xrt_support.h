@@ -79,6 +79,19 @@ inline run prepared(const kernel& of, const bo& instructions, const bo& from, co
   return made;
 }
 
+// Pushes of the BDs that copy_words() left.
+inline void push_copies(Builder& b) {
+  using namespace sim::testing;  // NOLINT: registers and tasks
+  b.write(kMemOut, task(24)).write(kMemIn, task(0));
+  b.write(kShimWrite, task(1, 1, true)).write(kShimRead, task(0));
+  b.token(0, 0, false, 0);
+}
+inline std::vector<uint8_t> push_again() {
+  Builder b;
+  push_copies(b);
+  return b.bytes();
+}
+
 // Argument 0 through the memory tile into argument 1.
 inline std::vector<uint8_t> copy_words(uint32_t words) {
   using namespace sim::testing;  // NOLINT: routes and descriptors
@@ -90,9 +103,8 @@ inline std::vector<uint8_t> copy_words(uint32_t words) {
   for (const uint32_t i : {0u, 1u}) b.block(shim_bd_at(i), shim_bd({{bd::shim::length, words}})).patch(0, i, i, 0);
   b.block(mem_bd_at(0), mem_bd(0, words, {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}}));
   b.block(mem_bd_at(24), mem_bd(0, words, take));
-  b.write(kMemOut, task(24)).write(kMemIn, task(0));
-  b.write(kShimWrite, task(1, 1, true)).write(kShimRead, task(0));
-  return b.token(0, 0, false, 0).bytes();
+  push_copies(b);
+  return b.bytes();
 }
 
 }  // namespace onedispatch::xrt::testing

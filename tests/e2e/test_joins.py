@@ -316,3 +316,36 @@ def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
     assert recording.report().recorded == ("played",)
     assert np.array_equal(after, engine.run(feed)["y"])
     assert 0 < np.count_nonzero(after != before) < after.size / 2
+
+
+def test_what_two_tiles_write_is_from_the_later_one(reports: list[dict[str, Any]]) -> None:
+    """The last tile of channels is shifted back onto others, with constants of its own: one changes."""
+    case = Case(
+        "float[1, 1, 4, 37] x",
+        "float[1, 49, 4, 39] y",
+        "y = Conv<kernel_shape = [1, 3], pads = [0, 2, 0, 2]>(x, w, b)",
+        20,
+        (("w", (49, 1, 1, 3)), ("b", (49,))),
+    )
+    step = od.compile(case.model(), "npu1", fallback="error").device_step
+    recording, engine = (
+        device.LoadedStep(device.DeviceSession(find_device("npu1"), threads=1, record=on), step)
+        for on in ("on", "off")
+    )
+    for seed in range(3):
+        before = recording.run(case.feed(seed))["y"].copy()
+    assert recording.report().recorded == ("played",)
+    assert reports[-1]["calls_made"] < reports[-1]["kernel_calls"]
+    both = [np.frombuffer(one._arguments[6].map(), np.float32) for one in (recording, engine)]
+    constants = both[0].copy()
+    unlike = 0
+    for place in np.flatnonzero(constants):
+        for words in both:
+            words[place] += 1
+        after, expected = (one.run(case.feed(2))["y"] for one in (recording, engine))
+        assert recording.report().recorded == ("played",)
+        assert np.array_equal(after, expected)
+        unlike += not np.array_equal(after, before)
+        for words in both:
+            words[place] = constants[place]
+    assert unlike >= 4 * 49

@@ -262,3 +262,21 @@ def test_open_shapes_have_a_recording_each() -> None:
             (y,) = session.run(None, {"x": x})
             np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
     assert session.last_run is not None and session.last_run.recorded == ("played",)
+
+
+def test_models_of_several_runs_have_a_recording_of_each() -> None:
+    """Between two nodes on the host, and with shapes that alternate: all in one context."""
+    proto: onnx.ModelProto = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 5] x) => (float[N, 5] y)
+        { r = Relu(x) w = Cast<to = 11>(r) h = Cast<to = 1>(w) n = Neg(h) y = Sub(n, h) }""")
+    session = od.InferenceSession(proto, record=True)
+    rng = np.random.default_rng(8)
+    for turn in range(4):
+        for rows in (2, 7):
+            x = rng.standard_normal((rows, 5), np.float32)
+            (y,) = session.run(None, {"x": x})
+            assert np.array_equal(y, -2 * np.maximum(x, 0))
+            assert session.last_run is not None and len(session.last_run.recorded) == 2
+            if turn > 1:
+                assert session.last_run.recorded == ("played", "played")

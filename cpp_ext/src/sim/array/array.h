@@ -271,7 +271,10 @@ class Array {
   // Does what the array decides from now on; null: its own again.
   void execute_by(Executor* other) { executor_ = other != nullptr ? other : own_executor_.get(); }
 
-  // What decides what a run does, beside its instructions and device memory: equal states are equal bytes. Of an
+  bool is_bd(uint64_t address) const;
+  // A BD is what a run would have left there.
+  void put_bd(uint32_t tile, uint32_t bd, const BdWords& words, OpRef writer);
+  // What decides what a run does, beside its instructions, device memory and BDs: equal states are equal bytes. Of an
   // array at rest.
   std::vector<uint8_t> state() const;
   // All data memory counts as unwritten.

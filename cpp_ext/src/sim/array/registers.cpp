@@ -119,9 +119,20 @@ void Array::write_bd(const Access& access, const uint8_t* words, uint32_t count,
   Tile& tile = tiles_[access.tile];
   uint32_t* const to = tile.bds[access.index].data() + access.byte / 4;
   tile.bd_writers[access.index] = op;
+  executor_->write_bd(tile, access.index, access.byte / 4, count);
   if (std::memcmp(to, words, size_t{4} * count) == 0) return;
   std::memcpy(to, words, size_t{4} * count);  // both little-endian
   tile.known_bds[access.index].stamp = 0;
+}
+
+bool Array::is_bd(uint64_t address) const { return decode(address).info->what == Treatment::kBd; }
+
+void Array::put_bd(uint32_t tile, uint32_t bd, const BdWords& words, OpRef writer) {
+  Tile& own = tiles_[tile];
+  own.bd_writers[bd] = writer;
+  if (own.bds[bd] == words) return;
+  own.bds[bd] = words;
+  own.known_bds[bd].stamp = 0;
 }
 
 // Null: zeros.
@@ -303,7 +314,9 @@ uint32_t Array::read(uint64_t address) {
   switch (info.what) {
     case Treatment::kMemory: return executor_->read(tile, access.offset);
     case Treatment::kProgram: return tile.program[access.byte / 4];
-    case Treatment::kBd: return tile.bds[index][access.byte / 4];
+    case Treatment::kBd:
+      executor_->read_bd(tile, index, access.byte / 4);
+      return tile.bds[index][access.byte / 4];
     case Treatment::kControl: return channel(tile.index, info.mm2s, index).control;
     case Treatment::kStatus: return status_of(channel(tile.index, info.mm2s, index));
     case Treatment::kPad: return tile.pad_values[index];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of an array at rest, as bytes: everything that decides what a run does, beside its instructions and
-// device memory. Data memory is not part of it: a run that reads what it has not written says so.
+// device memory. Data memory is not part of it: a run that reads what it has not written says so. Nor are BDs, most of
+// which a run writes before it uses them: recordings say which ones they found (descriptors.h).
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +49,6 @@ void put(Writer& to, const Tile& tile) {
     to(lock.value, lock.last_set, lock.waiters.size());
     for (const Waiter& waiter : lock.waiters) to(waiter.kind, waiter.index);
   }
-  for (const BdWords& bd : tile.bds) to.words(bd.data(), bd.size());
   to.words(tile.program.data(), tile.program.size());
   to.words(tile.pad_values.data(), tile.pad_values.size());
   for (const auto* ports : {&tile.switches.masters, &tile.switches.slaves, &tile.switches.slots}) to.words(ports->data(), ports->size());

@@ -273,6 +273,7 @@ bool Simulator::begin_poll(const Op& op) {
   poll_value_ = static_cast<uint32_t>(OD_FIELD(op, MASKPOLL, value));
   poll_mask_ = static_cast<uint32_t>(OD_FIELD(op, MASKPOLL, mask));
   poll_tile_ = array_.tile_of(poll_address_);
+  if (array_.is_bd(poll_address_)) array_.executor().depends("a BD that it reads");
   array_.take_change(poll_tile_);
   if (poll()) return true;
   check_poll();
@@ -403,6 +404,7 @@ void Simulator::execute_read_registers(const Op& op) {
                            array_.current_op);
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t address = load64(transaction_->at(op) + V0::READ_REGS::payload_at + size_t{8} * i);
+    if (array_.is_bd(address)) array_.executor().depends("a BD that it reads");  // arguments' addresses are in them
     report_.registers.emplace_back(address, array_.read(address));
   }
   extra_cost_ = count * array_.timing().read;

@@ -38,6 +38,10 @@ class Executor {
   // --- Data memory, by instructions and packets. ---
   virtual void write(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes) = 0;  // null: zeros
   virtual uint32_t read(const Tile& tile, uint32_t offset) = 0;
+  // --- BDs: `words` words of one are written, from its `first` on; one of them is read; a channel loads all. ---
+  virtual void write_bd(const Tile&, uint32_t /*bd*/, uint32_t /*first*/, uint32_t /*words*/) {}
+  virtual void read_bd(const Tile&, uint32_t /*bd*/, uint32_t /*word*/) {}
+  virtual void load_bd(const Tile&, uint32_t /*bd*/) {}
   // What happens depends on more than instructions and the words above.
   virtual void depends(const char*) {}
 

@@ -20,21 +20,36 @@ class StoredWords {
  public:
   explicit StoredWords(const DdrRegions& regions) : regions_(regions) {}
 
-  // Adds the words; calls use(piece) for what of them was not there.
+  void add(const Stored& one) { words_of(one).add(one.first, one.words); }
+  // The same; calls use(piece) for what of the words was not there.
   template <typename Use>
   void add_new(const Stored& one, Use use) {
+    words_of(one).add_new(one.first, one.words, piece_by_piece(one, use));
+  }
+  // Takes the words out; calls use(piece) for what of them was there.
+  template <typename Use>
+  void take(const Stored& one, Use use) {
+    words_of(one).take(one.first, one.words, piece_by_piece(one, use));
+  }
+
+ private:
+  WordSet& words_of(const Stored& one) {
     const auto [at, added] = sets_.try_emplace(one.argument);
     if (added) at->second = WordSet(regions_[one.argument]->bytes / 4);
-    at->second.add_new(one.first, one.words, [&](uint32_t first, uint32_t words) {
+    return at->second;
+  }
+
+  template <typename Use>
+  static auto piece_by_piece(const Stored& one, Use& use) {
+    return [&one, &use](uint32_t first, uint32_t words) {
       Stored piece = one;
       piece.first = first;
       piece.local += first - one.first;
       piece.words = words;
       use(piece);
-    });
+    };
   }
 
- private:
   const DdrRegions& regions_;
   std::map<uint32_t, WordSet> sets_;  // by argument
 };
@@ -213,6 +228,18 @@ void RecordingBuilder::group() {
   stored_.swap(grouped);
 }
 
+// Of what is stored there: calls use(place, pieces) with the words that nothing else there overwrites.
+template <typename Use>
+void RecordingBuilder::written_last(std::vector<size_t> places, Use use) const {
+  std::sort(places.begin(), places.end(), [this](size_t a, size_t b) { return stored_[a].order > stored_[b].order; });
+  StoredWords later(places_);
+  for (const size_t i : places) {
+    std::vector<Stored> pieces;
+    later.add_new(stored_[i], [&](const Stored& piece) { pieces.push_back(piece); });
+    use(i, std::move(pieces));
+  }
+}
+
 // Of the words that an occurrence writes more than once, takes out all but the last: whoever comes last now.
 void RecordingBuilder::cut() {
   std::map<uint32_t, std::vector<size_t>> rewriting;  // what such occurrences store
@@ -221,14 +248,10 @@ void RecordingBuilder::cut() {
     if (part.bases == 0 && order_.rewrites(part.occurrence)) rewriting[part.occurrence].push_back(i);
   }
   std::map<size_t, std::vector<Stored>> left;  // of what was cut
-  for (auto& [occurrence, own] : rewriting) {
-    std::sort(own.begin(), own.end(), [this](size_t a, size_t b) { return stored_[a].order > stored_[b].order; });
-    StoredWords later(places_);
-    for (const size_t i : own) {
-      std::vector<Stored> pieces;
-      later.add_new(stored_[i], [&](const Stored& piece) { pieces.push_back(piece); });
+  for (const auto& [occurrence, own] : rewriting) {
+    written_last(own, [&](size_t i, std::vector<Stored> pieces) {
       if (pieces.size() != 1 || pieces[0].words != stored_[i].words) left.emplace(i, std::move(pieces));
-    }
+    });
   }
   if (left.empty()) return;
   std::vector<Stored> all;
@@ -255,13 +278,23 @@ void RecordingBuilder::keep() {
   places_.push_back(std::move(kept));
 }
 
-// No word is written by two of the parts: they run side by side.
-void RecordingBuilder::share(std::vector<JoinedPart>& parts) const {
-  StoredWords taken(places_);
+// No word is written by two of the parts: they run side by side. It is left to the group whose tile wrote it last.
+void RecordingBuilder::share(const Join& join, std::vector<JoinedPart>& parts) const {
+  const std::map<uint32_t, uint32_t> groups = join.groups();
+  std::vector<size_t> places;
+  std::map<uint32_t, StoredWords> left;  // by group
+  for (const auto& [tile, group] : groups) {
+    left.try_emplace(group, places_);
+    auto at = std::lower_bound(stored_.begin(), stored_.end(), tile, [](const Stored& one, uint32_t part) { return one.part < part; });
+    for (; at != stored_.end() && at->part == tile; ++at) places.push_back(static_cast<size_t>(at - stored_.begin()));
+  }
+  written_last(std::move(places), [&](size_t i, const std::vector<Stored>& pieces) {
+    for (const Stored& piece : pieces) left.at(groups.at(stored_[i].part)).add(piece);
+  });
   for (JoinedPart& part : parts) {
     std::vector<Stored> own;
     for (const Stored& one : part.stored) {
-      taken.add_new(one, [&](const Stored& piece) {
+      left.at(part.group).take(one, [&](const Stored& piece) {
         if (!own.empty() && goes_on(own.back(), piece)) {
           own.back().words += piece.words;
         } else {
@@ -284,7 +317,7 @@ void RecordingBuilder::join() {
     Join join(*made_, parts, patterns, places_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
-    if (join.overlaps()) share(joined);
+    if (join.overlaps()) share(join, joined);
     for (const uint32_t part : parts) replaced_[part] = 1;
     for (JoinedPart& one : joined) {
       Recording::Part part;

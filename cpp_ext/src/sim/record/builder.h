@@ -33,7 +33,9 @@ class RecordingBuilder {
   void cut();
   void keep();
   void join();
-  void share(std::vector<JoinedPart>& parts) const;
+  void share(const Join& join, std::vector<JoinedPart>& parts) const;
+  template <typename Use>
+  void written_last(std::vector<size_t> places, Use use) const;
   void store_all();
   void sort();
 

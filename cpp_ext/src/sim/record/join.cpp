@@ -362,6 +362,13 @@ bool Join::overlaps() const {
   return false;
 }
 
+std::map<uint32_t, uint32_t> Join::groups() const {
+  std::map<uint32_t, uint32_t> found;
+  for (const Group& group : groups_)
+    for (const uint32_t part : group.parts) found.emplace(part, group.parts[0]);
+  return found;
+}
+
 bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
   const auto tile = tile_of(group);
   auto origin = group.first;
@@ -369,6 +376,7 @@ bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
     std::array<uint32_t, OD_MAX_DIMS> here = tile;
     for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) here[d] = std::min(tile[d], group.end[d] - origin[d]);
     JoinedPart part;
+    part.group = group.parts[0];
     if (!make(group, origin, here, part)) return false;
     made.push_back(std::move(part));
     uint32_t d = OD_MAX_DIMS;

@@ -17,6 +17,7 @@ namespace onedispatch::sim {
 // A tile of a joined operation.
 struct JoinedPart {
   std::shared_ptr<const CallableOperation> operation;
+  uint32_t group = 0;  // of tiles, one of which it is named after
   std::array<uint32_t, OD_MAX_DIMS> origin{};
   uint32_t steps = 1;
   std::vector<Recording::Base> bases;  // of its operands, for each step
@@ -36,6 +37,8 @@ class Join {
   std::vector<JoinedPart> make();
   // Whether tiles along what was not joined overlap, as the last one does that was shifted back into the tensor.
   bool overlaps() const;
+  // By tile: its group.
+  std::map<uint32_t, uint32_t> groups() const;
 
  private:
   using Origin = std::array<uint32_t, OD_MAX_DIMS>;

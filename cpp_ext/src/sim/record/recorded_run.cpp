@@ -144,7 +144,7 @@ RunReport Simulator::run_on_engine(const uint8_t* bytes, size_t size, DdrRegions
 // The recording of such a run; null where there is none.
 std::shared_ptr<const Recording> Simulator::holding(const uint8_t* bytes, size_t size, const DdrRegions& arguments) {
   if (broken_ || !recordings_.knows(bytes, size)) return nullptr;
-  std::shared_ptr<const Recording> found = recordings_.find(bytes, size, arguments, state());
+  std::shared_ptr<const Recording> found = recordings_.find(bytes, size, arguments, state(), array_);
   return found != nullptr && writes_to_inputs(*found, arguments) ? nullptr : found;
 }
 
@@ -153,6 +153,7 @@ RunReport Simulator::played(const Recording& recording, const DdrRegions& argume
     const DdrRegion& region = *arguments[range.argument];
     region.valid->mark(word_of(region, range.first), range.words);
   }
+  recording.descriptors.leave_in(array_);
   array_.now += recording.took;
   prints_.clear();
   RunReport report = recording.report;
@@ -161,7 +162,7 @@ RunReport Simulator::played(const Recording& recording, const DdrRegions& argume
 }
 
 // A run of the engine that is written down; `made` is null where it could not be. It serves other runs where it
-// leaves the array as it found it.
+// leaves the array as it found it, but for BDs that it writes.
 RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made) {
   const ArrayState before = broken_ ? nullptr : state();
   const uint64_t start = array_.now;
@@ -178,6 +179,7 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
     }
     std::shared_ptr<Recording> recording = RecordingBuilder(recorder.take(), arguments).make();
     recording->guard.instructions.assign(bytes, bytes + size);
+    recording->descriptors = recorder.descriptors();
     recording->report = report;
     recording->report.calls_made = recording->kernel_calls();
     recording->took = array_.now - start;
@@ -187,7 +189,7 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
     report.recorded = reason.why;
     return report;
   }
-  if (state() == before) {
+  if (state() == before && made->descriptors.are_in(array_)) {
     recordings_.add(made, before);
   } else {
     report.recorded = "it leaves the array in another state than it found";

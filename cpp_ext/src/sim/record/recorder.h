@@ -8,13 +8,14 @@
 #include "sim/array/array.h"
 #include "sim/execute/executor.h"
 #include "sim/record/dataflow.h"
+#include "sim/record/descriptors.h"
 
 namespace onedispatch::sim {
 
 class Recorder final : public Executor {
  public:
   // Takes the place of the array's executor, which does what this one writes down, for as long as it is there.
-  Recorder(Array& array, const DdrRegions& arguments) : array_(array), does_(array.executor()), arguments_(arguments) { array.execute_by(this); }
+  Recorder(Array& array, const DdrRegions& arguments) : array_(array), does_(array.executor()), arguments_(arguments), bds_(array) { array.execute_by(this); }
   ~Recorder() override { array_.execute_by(nullptr); }
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -27,6 +28,9 @@ class Recorder final : public Executor {
   void take(Channel& source, uint32_t* to, uint64_t words) override;
   void write(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes) override;
   uint32_t read(const Tile& tile, uint32_t offset) override;
+  void write_bd(const Tile& tile, uint32_t bd, uint32_t first, uint32_t words) override { bds_.write(tile, bd, first, words); }
+  void read_bd(const Tile& tile, uint32_t bd, uint32_t word) override { bds_.read(tile, bd, word); }
+  void load_bd(const Tile& tile, uint32_t bd) override { bds_.load(tile, bd); }
   void depends(const char* on) override { refuse(std::string("what it does depends on ") + on); }
   void begin(Core& core) override;
   uint64_t end(Core& core) override;
@@ -36,6 +40,8 @@ class Recorder final : public Executor {
   void reset() override { does_.reset(); }
 
   const std::string& refusal() const { return flow_.refusal; }
+  // After the run.
+  Descriptors descriptors() const { return bds_.take(); }
   Dataflow take() {
     flow_.occurrences = static_cast<uint32_t>(occurrences_.size());
     return std::move(flow_);
@@ -77,6 +83,7 @@ class Recorder final : public Executor {
   Array& array_;
   Executor& does_;
   const DdrRegions& arguments_;
+  BdFollower bds_;
   Dataflow flow_;
   BlockBuilder builder_;
   std::vector<Slice> slices_;

@@ -9,6 +9,7 @@
 #include "onedispatch/report.h"
 #include "sim/array/ddr.h"
 #include "sim/record/dataflow.h"
+#include "sim/record/descriptors.h"
 
 namespace onedispatch::sim {
 
@@ -83,6 +84,7 @@ struct Recording {
   };
 
   Guard guard;
+  Descriptors descriptors;
   RunReport report;
   uint64_t took = 0;  // cycles, with what ended by itself after the last operation
   std::vector<View> views;

@@ -11,15 +11,15 @@ namespace onedispatch::sim {
 
 namespace {
 
-constexpr size_t kMostRecordings = 8;  // each has some megabytes
+constexpr size_t kMostRecordings = 32;  // of a network in several runs, or shapes; each has some megabytes
 constexpr size_t kMostHistories = 1024;
 
 }  // namespace
 
-std::shared_ptr<const Recording> Recordings::find(const uint8_t* bytes, size_t size, const DdrRegions& regions, const ArrayState& state) {
+std::shared_ptr<const Recording> Recordings::find(const uint8_t* bytes, size_t size, const DdrRegions& regions, const ArrayState& state, const Array& array) {
   for (auto at = entries_.begin(); at != entries_.end(); ++at) {
     const bool same = at->state == state || *at->state == *state;
-    if (!same || !at->recording->guard.holds(bytes, size, regions)) continue;
+    if (!same || !at->recording->guard.holds(bytes, size, regions) || !at->recording->descriptors.are_in(array)) continue;
     entries_.splice(entries_.begin(), entries_, at);
     return entries_.front().recording;
   }

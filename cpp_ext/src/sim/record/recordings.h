@@ -15,8 +15,8 @@ using ArrayState = std::shared_ptr<const std::vector<uint8_t>>;
 
 class Recordings {
  public:
-  // One that was made of such a run from this state; null where there is none.
-  std::shared_ptr<const Recording> find(const uint8_t* bytes, size_t size, const DdrRegions& regions, const ArrayState& state);
+  // One that was made of such a run from this state of the array; null where there is none.
+  std::shared_ptr<const Recording> find(const uint8_t* bytes, size_t size, const DdrRegions& regions, const ArrayState& state, const Array& array);
   // Whether any has these instructions.
   bool knows(const uint8_t* bytes, size_t size) const;
   void add(std::shared_ptr<const Recording> recording, ArrayState state);

@@ -38,6 +38,16 @@ class WordSet {
     });
     runs.end();
   }
+  // Takes the words out; calls use(first, count) for each run of those that were there.
+  template <typename Use>
+  void take(uint32_t first, uint32_t count, Use use) {
+    Runs<Use> runs(use);
+    for_lines(first, count, [&](uint32_t line, uint64_t bits) {
+      runs.add(line, bits & lines_[line]);
+      lines_[line] &= ~bits;
+    });
+    runs.end();
+  }
   // Calls use(first, count) for each run of words.
   template <typename Use>
   void for_runs(Use use) const {

@@ -114,6 +114,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   const bool wrong_half = tile.kind == TileKind::kMem && (bd_id >= tile.bds.size() / 2) != ((c.number & 1) != 0);
   if (bd_id >= tile.bds.size() || wrong_half) refuse_number(c);
   KnownBd& known = know_bd(tile, bd_id);
+  executor_->load_bd(tile, bd_id);
   load_bd(c, known);
   c.lag = 0;
   if ((!c.bd.valid && !overlay_->provides_bd(c)) || c.bd.compression) refuse_bd(c);
