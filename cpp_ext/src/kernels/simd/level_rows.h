@@ -92,7 +92,19 @@ static void reduce_columns_as(const Reduction<Word>& r) {
   for (int row = 0; row < r.rows; ++row) {
     const Word* x = r.x + row * r.row;
     Word* out = r.out + row * r.out_row;
-    for (int i = 0; i < r.columns; i += kLanes) {
+    int i = 0;
+    for (; i + 4 * kLanes <= r.columns; i += 4 * kLanes) {  // sums that wait for each other no longer than for members
+      Vector<Word> acc[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) acc[j] = r.accumulate ? load_as(out + i + j * kLanes) : identity<Mode, Word>();
+      for (int k = 0; k < r.count; ++k) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) acc[j] = combine<Mode>(acc[j], enter<Mode>(load_as(x + k * r.step + i + j * kLanes)));
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) store_as(out + i + j * kLanes, acc[j]);
+    }
+    for (; i < r.columns; i += kLanes) {
       const int part = r.columns - i < kLanes ? r.columns - i : kLanes;
       Vector<Word> acc = r.accumulate ? load_part_as(out + i, part) : identity<Mode, Word>();
       if (part == kLanes) {

@@ -367,14 +367,17 @@ bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
   auto origin = group.first;
   for (;;) {
     std::array<uint32_t, OD_MAX_DIMS> here = tile;
-    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) here[d] = std::min(tile[d], group.end[d] - origin[d]);
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+      const uint32_t left = group.end[d] - origin[d];
+      here[d] = left < tile[d] + shape_->least[d] ? left : tile[d];
+    }
     JoinedPart part;
     if (!make(group, origin, here, part)) return false;
     made.push_back(std::move(part));
     uint32_t d = OD_MAX_DIMS;
     while (d-- > 0) {
       if (!joined_[d]) continue;
-      origin[d] += tile[d];
+      origin[d] += here[d];
       if (origin[d] < group.end[d]) break;
       origin[d] = group.first[d];
     }
