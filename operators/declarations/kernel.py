@@ -62,7 +62,7 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 ScalarType = Literal["u32", "i32", "f32", "function"]
 Walk = Literal["unit", "affine", "interval", "fraction"]
 Prints = Literal["no", "yes", "one"]
-Joins = Literal["no", "tiles", "steps", "panels"]
+Joins = Literal["no", "tiles", "columns", "steps", "panels"]
 # Their codes in C are their positions.
 SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
 WALKS: tuple[str, ...] = get_args(Walk)
@@ -239,8 +239,10 @@ class Kernel:
     code_bytes: int = 0
     prints: Prints = "no"  # "one": at most one value beside the text of a line
     # What one call may compute instead of many, to the same bits, wherever its operands lie: tiles that are
-    # neighbours along the index; those and the steps of their reduction ("steps"); both, also where weights
-    # lie in panels, as chunks had them, and with results that go where their tensor lies ("panels").
+    # neighbours along the index; those and, where inputs of neighbouring results lie together, which are then
+    # added up one member after the other, the steps of their reduction ("columns"); those and the steps
+    # everywhere ("steps"); both, also where weights lie in panels, as chunks had them, and with results that
+    # go where their tensor lies ("panels").
     joins: Joins = "no"
     summary: str = ""
     members: bool = False
@@ -334,7 +336,7 @@ class Kernel:
             raise self._refuse("prints", repr(self.prints), ", ".join(map(repr, PRINTS)))
         if self.joins not in JOINS:
             raise self._refuse("joins", repr(self.joins), ", ".join(map(repr, JOINS)))
-        if self.joins in ("steps", "panels") and not self.reduces:
+        if self.joins in ("columns", "steps", "panels") and not self.reduces:
             raise self._refuse("joins", repr(self.joins), "that with a reduction")
         if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
             accepted = f"a multiple of {INSTRUCTION_BYTES}, above 0: what it takes of program memory"

@@ -84,6 +84,7 @@ REDUCE = declare(
         sums=sums_bytes(e.tile("r") * e.tile("i"), "out"),
         # ASSUMPTION: 128 instructions: a loop along and one across rows, and what finishes each function.
         code_bytes=2048,
+        joins="columns",
         summary="out[r][i] = reduce_k x[r][k][i], over the steps in f32, int32 or uint32; integers wrap",
     )
 )

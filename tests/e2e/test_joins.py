@@ -87,6 +87,34 @@ CASES = {
     ),
     "softmax of rows": Case("float[701, 150] x", "float[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
     "softmax of columns": Case("float[3, 301, 77] x", "float[3, 301, 77] y", "y = Softmax<axis = 1>(x)", 12),
+    "reduced rows": Case(
+        "float[1201, 300] x", "float[1201] y", "y = ReduceMean<keepdims = 0>(x, a)", 20, values=(("a", (1,)),)
+    ),
+    "reduced columns": Case(
+        "float[7, 331, 150] x",
+        "float[7, 150] y",
+        "y = ReduceSum<keepdims = 0>(x, a)",
+        12,
+        values=(("a", (1,)),),
+    ),
+    # What is left of a row has no neighbour, but is added up as the columns beside it.
+    "reduced columns, one left": Case(
+        "float[20003, 3] x", "float[3] y", "y = ReduceSum<keepdims = 0>(x, a)", 4, values=(("a", (0,)),)
+    ),
+    "reduced columns of halves": Case(
+        "float16[7, 331, 150] x",
+        "float16[7, 150] y",
+        "y = ReduceMean<keepdims = 0>(x, a)",
+        12,
+        values=(("a", (1,)),),
+    ),
+    # A tile has one result, and what it is made of lies together there, but not in the tensor.
+    "reduced to one each": Case(
+        "float[40, 600, 8] x", "float[40, 8] y", "y = ReduceL2<keepdims = 0>(x, a)", 40, values=(("a", (1,)),)
+    ),
+    "reduced positions": Case(
+        "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 40
+    ),
     # Steps, and panels of columns, of bytes.
     "bytes times weights": Case(
         "uint8[130, 768] x",

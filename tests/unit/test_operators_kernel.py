@@ -94,7 +94,7 @@ def nested(depth: int) -> e.Expr:
         ({"scratch": e.K_COUNT * 4}, "scratch: given k; accepted: quantities that all calls"),
         ({"scratch": e.LAST * e.device("f")}, "scratch: given last"),
         ({"keeps_scratch": True, "reduces": True}, "keeps_scratch: given True"),
-        ({"joins": "rows"}, "joins: given 'rows'; accepted: 'no', 'tiles', 'steps', 'panels'"),
+        ({"joins": "rows"}, "joins: given 'rows'; accepted: 'no', 'tiles', 'columns', 'steps', 'panels'"),
         ({"joins": "steps"}, "joins: given 'steps'; accepted: that with a reduction"),
         ({"keeps_scratch": True, "scratch": e.as_expr(4)}, "with scratch and a reduction"),
         ({"sums": e.tile("r") * 4}, "accepted: sums of one output in scratch that is kept"),

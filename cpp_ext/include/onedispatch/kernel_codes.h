@@ -77,15 +77,16 @@
 #define OD_PRINT_ONE 2u
 #define OD_JOIN_NO 0u
 #define OD_JOIN_TILES 1u
-#define OD_JOIN_STEPS 2u
-#define OD_JOIN_PANELS 3u
+#define OD_JOIN_COLUMNS 2u
+#define OD_JOIN_STEPS 3u
+#define OD_JOIN_PANELS 4u
 #define OD_DTYPES 10u
 #define OD_OPS 31u
 #define OD_WALKS 4u
 #define OD_ROLES 3u
 #define OD_SCALARS 4u
 #define OD_PRINTS 3u
-#define OD_JOINS 4u
+#define OD_JOINS 5u
 #define OD_OK (0) /* done */
 #define OD_NOT_SUPPORTED (-1) /* nothing that this kernel does */
 #define OD_PARAMETER_INVALID (-2) /* a value that it does not accept */

@@ -55,6 +55,8 @@ struct Axis : od_axis {
   Axis() : od_axis{1, 1, 0, 0, 1, 1, 0, 0, OD_ALONG_NOTHING, 0} {}
   Axis(const od_axis& axis) : od_axis(axis) {}  // NOLINT(google-explicit-constructor): the same thing
 
+  // Whether a chunk has neighbours along the axis, side by side.
+  bool lies_together() const { return chunk > 1 && stride == 1; }
   // What member `tile_origin` of the index dimension touches first.
   int64_t first(int64_t tile_origin) const { return (den == 1 ? a * tile_origin : a * tile_origin / den) + b; }
   int64_t origin(int64_t tile_origin) const {

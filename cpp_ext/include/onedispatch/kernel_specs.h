@@ -594,7 +594,7 @@ static const od_step od_reduce_scratch[] = {OD_BYTES(1), OD_NUMBER(4), OD_DIFFER
 static const char* const od_reduce_dims[] = {"r", "i"};
 static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "move_cycles"};
 static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xEBCBE122u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 217,
-    od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO, OD_JOIN_NO};
+    od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO, OD_JOIN_COLUMNS};
 static const od_axis_spec od_resample_axes[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"j", 1}, {"taps", 255}, {"j", 1}, {"taps", 255}, {"o", 0}, {"j", 1}, {"i", 2}};
 static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_resample_axes + 0, 3},
     {"index", 59, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_resample_axes + 3, 2},

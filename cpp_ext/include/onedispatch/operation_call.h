@@ -50,6 +50,7 @@ struct OperandShape {
 struct OperationShape {
   std::array<od_dim, OD_MAX_DIMS> dims{};
   std::array<bool, OD_MAX_DIMS> tiled{};  // dimensions that the kernel knows of
+  std::array<uint32_t, OD_MAX_DIMS> least{};  // members of a tile at least: of fewer it would add up in another order
   uint32_t k_extent = 0, k_tile = 1, steps = 1;
   bool joins_steps = false;  // a sum is the same to the bit in one step as in many
   std::vector<OperandShape> operands;  // that are there

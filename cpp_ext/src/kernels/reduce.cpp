@@ -17,6 +17,8 @@ namespace {
 namespace scalar = params::reduce::scalar;
 namespace mode = params::reduce_mode;
 
+constexpr int64_t kWidened = 4096;  // narrow elements, whose words are still in the cache when they are read
+
 class Reduce final : public Kernel {
  public:
   explicit Reduce(const Setup& setup)
@@ -31,6 +33,7 @@ class Reduce final : public Kernel {
         x_r_(x_.axes[0]),
         x_k_(x_.axes[1]),
         x_i_(x_.axes[2]),
+        adds_columns_(x_i_.lies_together()),
         activation_(setup, scalar::act) {
     if (!is_float(out_) && activation_.code != params::activation::none_) {
       reject(setup, params::reduce::act, "act", "integers accept none (0)");
@@ -64,24 +67,61 @@ class Reduce final : public Kernel {
   void run_as(const Call& call) const {
     const int columns = held(call);
     const Result<Word> result(out_, call, static_cast<size_t>(rows_) * static_cast<size_t>(columns_));
-    Reduction<Word> r{mode_, nullptr, x_r_.stride, x_k_.stride, result.words, columns_, rows_, static_cast<int>(call.k_count), columns, call.k_index != 0};
-    if (r.count != 0) {
-      const int64_t reach = (rows_ - 1) * x_r_.stride + (r.count - 1) * x_k_.stride + (columns - 1) * x_i_.stride + 1;
-      r.x = words_in<Word>(x_, call, place(call, columns), reach, kScratchWords);
+    reduce<Word>(call, {mode_, nullptr, x_r_.stride, x_k_.stride, result.words, columns_, rows_, static_cast<int>(call.k_count), columns, call.k_index != 0},
+                 place(call, columns));
+    if (call.k_last) finish(call, result, columns);
+  }
+
+  // From element `first` of the chunk on; narrow members in halves that are small enough to be widened. Neither they nor
+  // how many columns there are decide in which order members are added up.
+  template <class Word>
+  void reduce(const Call& call, Reduction<Word> r, int64_t first) const {
+    if (r.count == 0) return simd().of<Word>().reduce_columns(r);
+    const int64_t reach = (r.rows - 1) * r.row + (r.count - 1) * r.step + (r.columns - 1) * x_i_.stride + 1;
+    const bool narrow = !is_word(x_.dtype), apart = narrow && adds_columns_ && r.step > 2 * r.columns;  // of joined tiles
+    const bool fits = apart ? r.rows == 1 && int64_t{r.count} * r.columns <= kWidened : reach <= kWidened;
+    Reduction<Word> half = r, rest = r;
+    const int64_t further = narrow && !fits ? halve(half, rest) : 0;
+    if (further != 0) {
+      reduce(call, half, first);
+      return reduce(call, rest, first + further);
     }
-    if (r.count == 0 || (columns == 1 ? x_k_.stride != 1 : x_i_.stride == 1)) {
+    if (apart && r.rows == 1) {
+      r.x = widened_panels<Word>(x_, call, first, {r.count, r.step, 1, 0, r.columns}, kScratchWords);
+      r.step = r.columns;
+    } else {
+      r.x = words_in<Word>(x_, call, first, reach, kScratchWords);
+    }
+    if (adds_columns_) {
       simd().of<Word>().reduce_columns(r);
     } else {
       by_rows(r);
     }
-    if (call.k_last) finish(call, result, columns);
+  }
+
+  // How much further in x the other half begins; 0 where there is none.
+  template <class Word>
+  int64_t halve(Reduction<Word>& half, Reduction<Word>& rest) const {
+    if (half.rows > 1) {
+      rest.rows -= half.rows /= 2;
+      rest.out += half.rows * half.out_row;
+      return half.rows * half.row;
+    }
+    if (adds_columns_) {
+      rest.count -= half.count /= 2;
+      rest.accumulate = true;
+      return half.count * half.step;
+    }
+    rest.columns -= half.columns /= 2;
+    rest.out += half.columns;
+    return half.columns * x_i_.stride;
   }
 
   // Every output on its own: contiguous along k, or gathered to be so.
   template <class Word>
   void by_rows(const Reduction<Word>& r) const {
     auto* line = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(r.count) * 4));
-    for (int64_t row = 0; row < rows_; ++row) {
+    for (int64_t row = 0; row < r.rows; ++row) {
       for (int64_t i = 0; i < r.columns; ++i) {
         const Word* x = r.x + row * r.row + i * x_i_.stride;
         if (r.step != 1) {  // words of any type
@@ -89,7 +129,7 @@ class Reduce final : public Kernel {
           x = reinterpret_cast<const Word*>(line);
         }
         Word value = simd().of<Word>().reduce_row(mode_, x, r.count);
-        Word* to = r.out + row * columns_ + i;
+        Word* to = r.out + row * r.out_row + i;
         if (r.accumulate) {  // squares and magnitudes are added up as they are
           const bool sums = mode_ == mode::sum_square_ || mode_ == mode::sum_abs_;
           const uint32_t how = sums ? static_cast<uint32_t>(mode::sum_) : mode_;
@@ -139,6 +179,7 @@ class Reduce final : public Kernel {
   int rows_, columns_;
   Operand x_;
   Axis x_r_, x_k_, x_i_;
+  bool adds_columns_;  // each one member after the other, not in the order that is fast along rows
   Activation activation_;
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "onedispatch/kernel_cpp.h"
 #include "onedispatch/kernel_tables.h"
 #include "operation_cache.h"
 
@@ -55,6 +56,7 @@ class JoinedOperation final : public CallableOperation {
   std::unique_ptr<const OperationShape> shape() const override { return nullptr; }
   std::shared_ptr<const CallableOperation> joined(const OperationShape&) const override { return nullptr; }
   uint32_t scratch_bytes() const override { return setup_.scratch_bytes; }
+  const od_setup& setup() const { return setup_; }
 
  private:
   std::array<uint32_t, params::kMaxWords> words_;
@@ -77,6 +79,20 @@ bool splits_pairs(const od_setup& setup) {
   return false;
 }
 
+// The index dimension whose neighbours are neighbours in the results' rows.
+uint32_t column_dim(const od_setup& setup) { return setup.roles[setup.spec->n_dims - 1]; }
+
+// Whether inputs of neighbouring results lie together: then a reduction adds up each of its columns one member after the
+// other, else in whichever order is fast.
+bool adds_columns(const od_setup& setup) {
+  for (uint32_t i = 0; i < setup.spec->n_operands; ++i) {
+    const od_operand_spec& spec = setup.spec->operands[i];
+    for (uint32_t axis = 0; axis < spec.n_axes && spec.role != OD_ROLE_OUTPUT; ++axis)
+      if (spec.axes[axis].dim == setup.spec->n_dims - 1 && kernels::Axis(setup.operands[i].axes[axis]).lies_together()) return true;
+  }
+  return false;
+}
+
 uint32_t along_of(const od_setup& setup, uint32_t dim) {
   if (dim == OD_ALONG_REDUCTION) return OperandShape::kReduction;
   if (dim == OD_ALONG_NOTHING) return OperandShape::kNothing;
@@ -92,12 +108,16 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   auto shape = std::make_unique<OperationShape>();
   std::copy(std::begin(setup.dims), std::end(setup.dims), shape->dims.begin());
   shape->tiled.fill(spec.n_dims == 0);
+  shape->least.fill(1);
   for (uint32_t i = 0; i < spec.n_dims; ++i) shape->tiled[setup.roles[i]] = true;
+  const bool orders = spec.joins == OD_JOIN_COLUMNS, columns = orders && adds_columns(setup);
+  if (orders) shape->tiled[column_dim(setup)] = setup.dims[column_dim(setup)].tile > 1;
+  if (columns) shape->least[column_dim(setup)] = 2;
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
   const bool apart = rounds_steps(setup) || splits_pairs(setup), panels = spec.joins == OD_JOIN_PANELS && !rounds_steps(setup);
-  shape->joins_steps = spec.joins >= OD_JOIN_STEPS && !apart;
+  shape->joins_steps = columns || (spec.joins >= OD_JOIN_STEPS && !apart);
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
     if (operand.present == 0) continue;
@@ -116,7 +136,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
       one.along[axis] = along_of(setup, spec.operands[i].axes[axis].dim);
     }
     // Their sums wait in scratch, whose layout the tile decides.
-    if (one.element < 4 && spec.keeps_scratch != 0 && !panels) return nullptr;
+    if (one.element < 4 && spec.keeps_scratch != 0 && !panels && !orders) return nullptr;
     shape->operands.push_back(one);
   }
   return shape;
@@ -124,7 +144,9 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
 
 std::shared_ptr<const CallableOperation> ReadOperation::joined(const OperationShape& shape) const {
   try {
-    return std::make_shared<const JoinedOperation>(*this, shape);
+    auto made = std::make_shared<const JoinedOperation>(*this, shape);
+    const bool orders = operation.setup.spec->joins == OD_JOIN_COLUMNS;
+    return orders && adds_columns(made->setup()) != adds_columns(operation.setup) ? nullptr : made;
   } catch (const KernelError&) {
     return nullptr;
   }

@@ -87,21 +87,34 @@ static Word reduce_row_as(const Word* x, int n) {
   return across<Mode>(all);
 }
 
+// Several vectors side by side: none waits for the sum of another.
+template <uint32_t Mode, int Count, class Word>
+OD_INLINE void reduce_vectors(const Word* x, ptrdiff_t step, int count, bool accumulate, Word* out) {
+  Vector<Word> acc[Count];
+#pragma GCC unroll 4
+  for (int j = 0; j < Count; ++j) acc[j] = accumulate ? load_as(out + j * kLanes) : identity<Mode, Word>();
+  for (int k = 0; k < count; ++k, x += step) {
+#pragma GCC unroll 4
+    for (int j = 0; j < Count; ++j) acc[j] = combine<Mode>(acc[j], enter<Mode>(load_as(x + j * kLanes)));
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < Count; ++j) store_as(out + j * kLanes, acc[j]);
+}
+
 template <uint32_t Mode, class Word>
 static void reduce_columns_as(const Reduction<Word>& r) {
   for (int row = 0; row < r.rows; ++row) {
     const Word* x = r.x + row * r.row;
     Word* out = r.out + row * r.out_row;
-    for (int i = 0; i < r.columns; i += kLanes) {
-      const int part = r.columns - i < kLanes ? r.columns - i : kLanes;
-      Vector<Word> acc = r.accumulate ? load_part_as(out + i, part) : identity<Mode, Word>();
-      if (part == kLanes) {
-        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load_as(x + k * r.step + i)));
-      } else {
-        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load_part_as(x + k * r.step + i, part)));
-      }
-      store_part_as(out + i, acc, part);
-    }
+    int i = 0;
+    for (; i + 4 * kLanes <= r.columns; i += 4 * kLanes) reduce_vectors<Mode, 4>(x + i, r.step, r.count, r.accumulate, out + i);
+    for (; i + kLanes <= r.columns; i += kLanes) reduce_vectors<Mode, 1>(x + i, r.step, r.count, r.accumulate, out + i);
+    if (i == r.columns) continue;
+    const int part = r.columns - i;
+    Vector<Word> acc = r.accumulate ? load_part_as(out + i, part) : identity<Mode, Word>();
+    x += i;
+    for (int k = 0; k < r.count; ++k, x += r.step) acc = combine<Mode>(acc, enter<Mode>(load_part_as(x, part)));
+    store_part_as(out + i, acc, part);
   }
 }
 

@@ -374,7 +374,10 @@ bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
   auto origin = group.first;
   for (;;) {
     std::array<uint32_t, OD_MAX_DIMS> here = tile;
-    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) here[d] = std::min(tile[d], group.end[d] - origin[d]);
+    for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+      const uint32_t left = group.end[d] - origin[d];
+      here[d] = left < tile[d] + shape_->least[d] ? left : tile[d];
+    }
     JoinedPart part;
     part.group = group.parts[0];
     if (!make(group, origin, here, part)) return false;
@@ -382,7 +385,7 @@ bool Join::make(const Group& group, std::vector<JoinedPart>& made) {
     uint32_t d = OD_MAX_DIMS;
     while (d-- > 0) {
       if (!joined_[d]) continue;
-      origin[d] += tile[d];
+      origin[d] += here[d];
       if (origin[d] < group.end[d]) break;
       origin[d] = group.first[d];
     }
