@@ -10,7 +10,16 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
-from onedispatch.operators.declarations.formulas import ENTRY, PAIR, ROW, WORD_BYTES, either, vectors, words
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    PAIR,
+    ROW,
+    SPLIT,
+    WORD_BYTES,
+    either,
+    vectors,
+    words,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.merge import Merge
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
@@ -62,12 +71,13 @@ def _cost() -> e.Expr:
     moves, lanes = e.device("f32_move_cycles"), e.device("f32_lanes")
     across = e.halvings(e.smallest(length, lanes)) * ((1 + centre) * moves + mean + op)
     integers = reads * (
-        ROW + vectors(length, "x") * e.device("convert_cycles", "x") + words(length) * to_floats(1)
+        ROW + vectors(length, "x") * e.device("convert_cycles", "x") + words(length) * to_floats(1, "x")
     )
     integers = integers + writes * (ROW + words(length) * to_integers(1))
     loops = (1 + residual + 2 * centre + scaled + either(parted, section, 1)) * ROW
     walks = line * (mean + (1 + exact + residual + centre + bias) * op + mul + scaled * scaling)
-    return ENTRY + e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across + integers)
+    rows = e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across + integers)
+    return ENTRY + reads * SPLIT + rows
 
 
 def _scratch() -> e.Expr:
