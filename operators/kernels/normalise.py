@@ -12,6 +12,7 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
+    F32_SCALED,
     PAIR,
     ROW,
     SPLIT,
@@ -62,10 +63,13 @@ def _cost() -> e.Expr:
     exact = e.named("exact", (1 - parted) * either(reads, 1, e.differs(e.item_bytes("x"), 2)))
     section = e.largest(sections, 1)
     scaled = (1 - parted) * scale  # in a walk of its own
-    last = either(parted, section * vectors(length / section, "x"), line) * scaling
+    # A deviation is one of its row, or of its section with the scale: split once for it.
+    by_one = scaling - (e.device("f32_mul_cycles") - F32_SCALED)
+    last = either(parted, section * vectors(length / section, "x"), line) * by_one
+    last = last + either(parted, section, 1) * SPLIT
     mean = e.named("mean", centre * (1 + exact * (PAIR - 1)) * op)  # of a vector added to it
     # By how many elements there are: a quotient where it is exact, else the product with a constant.
-    by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), e.device("f32_mul_cycles"))
+    by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), F32_SCALED)
     root = e.device("f32_div_cycles") + e.device("f32_sqrt_cycles")
     per_row = by_count + root + parted * section * scaling
     moves, lanes = e.device("f32_move_cycles"), e.device("f32_lanes")
@@ -77,7 +81,7 @@ def _cost() -> e.Expr:
     loops = (1 + residual + 2 * centre + scaled + either(parted, section, 1)) * ROW
     walks = line * (mean + (1 + exact + residual + centre + bias) * op + mul + scaled * scaling)
     rows = e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across + integers)
-    return ENTRY + reads * SPLIT + rows
+    return ENTRY + (reads + 1 - exact) * SPLIT + rows  # of the scale of integers, and of one by the count
 
 
 def _scratch() -> e.Expr:

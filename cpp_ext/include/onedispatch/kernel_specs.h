@@ -283,10 +283,15 @@ static const od_step od_eltwise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), 
     OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(2), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS,
     OD_KEEP(7), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(7), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(8),
     OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
-    OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV, OD_CEIL, OD_MUL, OD_WORK(0,3), OD_PRESENT(1), OD_SCALAR(1), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(2), OD_NUMBER(1), OD_DIFFERS,
-    OD_ADD, OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_WORK(3,3), OD_ADD, OD_MUL, OD_MAX, OD_ADD};
-static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 163, 0, 0, 0, od_eltwise_constants, 7,
+    OD_MAX, OD_NUMBER(1), OD_DEVICE_BY_DTYPE(5,3,255), OD_DEVICE(6), OD_DIFFERS, OD_SUB, OD_KEEP(9), OD_PRESENT(1), OD_SCALAR(1), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(2), OD_NUMBER(1), OD_DIFFERS,
+    OD_ADD, OD_MUL, OD_KEEP(10), OD_MUL, OD_DEVICE(7), OD_MUL, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(8,3,255), OD_DIV, OD_CEIL, OD_WORK(0,3), OD_KEPT(9), OD_NUMBER(0), OD_NUMBER(1),
+    OD_SCALAR(0), OD_NUMBER(3), OD_DIFFERS, OD_SUB, OD_ADD, OD_NUMBER(1), OD_SCALAR(0), OD_NUMBER(5), OD_DIFFERS, OD_SUB, OD_ADD, OD_NUMBER(1), OD_SCALAR(0), OD_NUMBER(10), OD_DIFFERS, OD_SUB,
+    OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(2), OD_SUB, OD_NUMBER(1), OD_KEPT(5), OD_SUB, OD_MAX, OD_MUL, OD_KEEP(11), OD_DEVICE(6), OD_DEVICE(9), OD_SUB, OD_MUL, OD_SUB, OD_KEPT(10), OD_KEPT(9),
+    OD_DEVICE(9), OD_MUL, OD_NUMBER(1), OD_KEPT(9), OD_SUB, OD_DEVICE_BY_DTYPE(5,3,255), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_WORK(3,3), OD_ADD, OD_MUL, OD_KEPT(11), OD_DEVICE(7), OD_MUL, OD_ADD,
+    OD_MUL, OD_ADD, OD_MAX, OD_ADD};
+static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "mul_cycles", "f32_mul_cycles", "f32_pack_cycles", "lanes",
+    "f32_scale_cycles"};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 222, 0, 0, 0, od_eltwise_constants, 10,
     125, 128, 1792, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_extremes_axes[] = {{"r", 0}, {"k", 255}, {"r", 0}, {"ends", 255}};
 static const od_operand_spec od_extremes_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_extremes_axes + 0, 2},
@@ -399,12 +404,13 @@ static const od_operand_spec od_lrn_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0
     {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 3, 3}};
 static const od_scalar_spec od_lrn_scalars[] = {{"size", 59, OD_SCALAR_U32, 1, 16384, 0, 1, 0}, {"alpha", 60, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
     {"beta", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}, {"bias", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}};
-static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(2), OD_SCALAR(0), OD_COUNT(0,1),
-    OD_MIN, OD_DEVICE_BY_DTYPE(3,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD,
-    OD_ADD, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(1,0,255), OD_MUL, OD_ADD, OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(2,0,255), OD_DIV,
+    OD_CEIL, OD_MUL, OD_DEVICE(3), OD_SCALAR(0), OD_COUNT(0,1), OD_MIN, OD_DEVICE_BY_DTYPE(4,0,255), OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255),
+    OD_DEVICE_BY_DTYPE(7,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(8,0,255), OD_ADD, OD_ADD, OD_DEVICE_BY_DTYPE(8,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD,
+    OD_MUL, OD_ADD};
 static const char* const od_lrn_dims[] = {"o", "i"};
-static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles"};
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536,
+static const char* const od_lrn_constants[] = {"call_cycles", "pack_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles", "scale_cycles"};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 36, 0, 0, 0, od_lrn_constants, 9, 63, 128, 1536,
     OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_moments_axes[] = {{"o", 0}, {"length", 255}, {"o", 0}, {"length", 255}, {"o", 0}, {"o", 0}};
 static const od_operand_spec od_moments_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_axes + 0, 2},
@@ -435,26 +441,26 @@ static const od_operand_spec od_normalise_operands[] = {{"x", 42, 127u, OD_ROLE_
 static const od_scalar_spec od_normalise_scalars[] = {{"epsilon", 98, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"centre", 99, OD_SCALAR_U32, 0, 1, 0, 4, 0},
     {"sections", 100, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"length", 101, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"x_scale", 102, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
     {"x_zero", 103, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}, {"out_scale", 104, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"out_zero", 105, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}};
-static const od_step od_normalise_cost[] = {OD_DEVICE(0), OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(0), OD_DEVICE(1), OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_NUMBER(1),
-    OD_PRESENT(3), OD_ADD, OD_NUMBER(2), OD_SCALAR(1), OD_MUL, OD_ADD, OD_NUMBER(1), OD_SCALAR(2), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(1), OD_SUB, OD_KEEP(2), OD_PRESENT(1), OD_MUL, OD_KEEP(3),
-    OD_ADD, OD_KEPT(1), OD_SCALAR(2), OD_NUMBER(1), OD_MAX, OD_KEEP(4), OD_MUL, OD_KEEP(5), OD_KEPT(2), OD_NUMBER(1), OD_MUL, OD_ADD, OD_ADD, OD_DEVICE(2), OD_MUL, OD_KEPT(0), OD_COUNT(0,2),
-    OD_DEVICE(3), OD_DIV, OD_CEIL, OD_KEEP(6), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_KEEP(7), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_KEEP(8), OD_MUL, OD_ADD,
-    OD_KEEP(9), OD_SCALAR(1), OD_NUMBER(1), OD_KEPT(2), OD_KEPT(0), OD_NUMBER(1), OD_MUL, OD_KEPT(7), OD_BYTES(0), OD_NUMBER(2), OD_DIFFERS, OD_MUL, OD_ADD, OD_MUL, OD_KEEP(10), OD_NUMBER(6),
-    OD_MUL, OD_ADD, OD_MUL, OD_KEPT(0), OD_DEVICE(5), OD_MUL, OD_KEPT(7), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_ADD, OD_KEEP(11), OD_MUL, OD_KEEP(12), OD_NUMBER(1), OD_KEPT(10), OD_ADD,
-    OD_PRESENT(3), OD_ADD, OD_SCALAR(1), OD_ADD, OD_PRESENT(2), OD_ADD, OD_KEPT(11), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(7), OD_MUL, OD_KEPT(7), OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_ADD,
-    OD_KEEP(13), OD_ADD, OD_KEPT(3), OD_KEPT(13), OD_DEVICE(7), OD_MAX, OD_KEEP(14), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(4), OD_COUNT(0,2), OD_KEPT(4), OD_DIV,
-    OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2), OD_KEPT(9), OD_MUL, OD_ADD, OD_KEPT(14), OD_MUL, OD_ADD, OD_NUMBER(1), OD_SCALAR(1), OD_ADD, OD_KEEP(15), OD_KEPT(10),
-    OD_DEVICE(9), OD_MUL, OD_NUMBER(1), OD_KEPT(10), OD_SUB, OD_DEVICE(7), OD_MUL, OD_ADD, OD_MUL, OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_ADD, OD_KEPT(5), OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD,
-    OD_COUNT(0,2), OD_DEVICE(11), OD_MIN, OD_HALVINGS, OD_KEPT(15), OD_DEVICE(12), OD_MUL, OD_KEPT(12), OD_ADD, OD_KEPT(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(2), OD_KEPT(8),
-    OD_DEVICE_BY_DTYPE(13,0,255), OD_MUL, OD_ADD, OD_KEPT(6), OD_NUMBER(1), OD_DEVICE(14), OD_MUL, OD_KEEP(16), OD_DEVICE(15), OD_DEVICE(16), OD_ADD, OD_KEEP(17), OD_ADD,
-    OD_DEVICE_BY_DTYPE(17,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_SCALAR(6), OD_NUMBER(0), OD_DIFFERS, OD_DEVICE(2), OD_KEPT(6), OD_DEVICE(9), OD_KEPT(17), OD_ADD, OD_KEPT(16), OD_ADD,
-    OD_DEVICE(15), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_normalise_cost[] = {OD_DEVICE(0), OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(0), OD_NUMBER(1), OD_ADD, OD_NUMBER(1), OD_SCALAR(2), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(1),
+    OD_SUB, OD_KEEP(2), OD_KEPT(0), OD_NUMBER(1), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_KEEP(3), OD_BYTES(0), OD_NUMBER(2), OD_DIFFERS, OD_MUL, OD_ADD, OD_MUL, OD_KEEP(4), OD_SUB,
+    OD_DEVICE(1), OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_NUMBER(1), OD_PRESENT(3), OD_ADD, OD_NUMBER(2), OD_SCALAR(1), OD_MUL, OD_ADD, OD_KEPT(2), OD_PRESENT(1), OD_MUL, OD_KEEP(5),
+    OD_ADD, OD_KEPT(1), OD_SCALAR(2), OD_NUMBER(1), OD_MAX, OD_KEEP(6), OD_MUL, OD_KEEP(7), OD_KEPT(2), OD_NUMBER(1), OD_MUL, OD_ADD, OD_KEEP(8), OD_ADD, OD_DEVICE(2), OD_MUL, OD_KEPT(0),
+    OD_COUNT(0,2), OD_DEVICE(3), OD_DIV, OD_CEIL, OD_KEEP(9), OD_MUL, OD_KEPT(3), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_KEEP(10), OD_MUL, OD_ADD, OD_KEEP(11), OD_SCALAR(1),
+    OD_NUMBER(1), OD_KEPT(4), OD_NUMBER(6), OD_MUL, OD_ADD, OD_MUL, OD_KEPT(0), OD_DEVICE(5), OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_ADD, OD_KEEP(12), OD_MUL, OD_KEEP(13),
+    OD_NUMBER(1), OD_KEPT(4), OD_ADD, OD_PRESENT(3), OD_ADD, OD_SCALAR(1), OD_ADD, OD_PRESENT(2), OD_ADD, OD_KEPT(12), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(7), OD_MUL, OD_KEPT(3),
+    OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_ADD, OD_KEEP(14), OD_ADD, OD_KEPT(5), OD_KEPT(14), OD_DEVICE(7), OD_MAX, OD_KEEP(15), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(6),
+    OD_COUNT(0,2), OD_KEPT(6), OD_DIV, OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2), OD_KEPT(11), OD_MUL, OD_ADD, OD_KEPT(15), OD_DEVICE(7), OD_DEVICE(9), OD_SUB, OD_SUB,
+    OD_MUL, OD_KEPT(8), OD_DEVICE(1), OD_MUL, OD_ADD, OD_ADD, OD_NUMBER(1), OD_SCALAR(1), OD_ADD, OD_KEEP(16), OD_KEPT(4), OD_DEVICE(10), OD_MUL, OD_NUMBER(1), OD_KEPT(4), OD_SUB, OD_DEVICE(9),
+    OD_MUL, OD_ADD, OD_MUL, OD_DEVICE(10), OD_DEVICE(11), OD_ADD, OD_ADD, OD_KEPT(7), OD_KEPT(15), OD_MUL, OD_ADD, OD_ADD, OD_COUNT(0,2), OD_DEVICE(12), OD_MIN, OD_HALVINGS, OD_KEPT(16),
+    OD_DEVICE(13), OD_MUL, OD_KEPT(13), OD_ADD, OD_KEPT(12), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(2), OD_KEPT(10), OD_DEVICE_BY_DTYPE(14,0,255), OD_MUL, OD_ADD, OD_KEPT(9), OD_NUMBER(1),
+    OD_DEVICE(15), OD_MUL, OD_KEEP(17), OD_DEVICE(16), OD_DEVICE(17), OD_ADD, OD_KEEP(18), OD_ADD, OD_DEVICE_BY_DTYPE(18,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_SCALAR(6), OD_NUMBER(0),
+    OD_DIFFERS, OD_DEVICE(2), OD_KEPT(9), OD_DEVICE(10), OD_KEPT(18), OD_ADD, OD_KEPT(17), OD_ADD, OD_DEVICE(16), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
 static const od_step od_normalise_scratch[] = {OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_SCALAR(6), OD_NUMBER(0), OD_DIFFERS, OD_MAX, OD_COUNT(0,2), OD_MUL, OD_NUMBER(4), OD_MUL};
 static const char* const od_normalise_dims[] = {"b", "o"};
 static const char* const od_normalise_constants[] = {"call_cycles", "f32_pack_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles",
-    "f32_div_cycles", "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "scale_cycles"};
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 213,
-    od_normalise_scratch, 11, 0, od_normalise_constants, 18, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
+    "f32_scale_cycles", "f32_div_cycles", "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "scale_cycles"};
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 226,
+    od_normalise_scratch, 11, 0, od_normalise_constants, 19, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {{"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_axes + 0, 3},
     {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_axes + 3, 3}};
@@ -605,14 +611,16 @@ static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_I
 static const uint32_t od_resample_types[] = {1u, 128u, 1u, 1u, 384u, 128u, 0u, 384u};
 static const od_scalar_spec od_resample_scalars[] = {{"outside", 82, OD_SCALAR_U32, 0, 4294967295.0, 0, 3, 0}};
 static const od_step od_resample_cost[] = {OD_DEVICE(0), OD_TILE(2), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_DEVICE(1), OD_COUNT(1,1), OD_NUMBER(1), OD_PRESENT(2),
-    OD_ADD, OD_KEEP(1), OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(2,3,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1), OD_DEVICE(3), OD_DIV, OD_KEEP(2), OD_PRESENT(2),
-    OD_DEVICE_BY_DTYPE(4,3,255), OD_DEVICE_BY_DTYPE(5,3,255), OD_ADD, OD_MUL, OD_KEEP(3), OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_TILE(0),
-    OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(2,3,255), OD_DIV, OD_CEIL, OD_KEEP(4), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL, OD_DEVICE(6), OD_DIV, OD_CEIL,
-    OD_KEPT(4), OD_ADD, OD_MIN, OD_DEVICE(7), OD_MUL, OD_KEPT(4), OD_KEPT(1), OD_KEPT(2), OD_MUL, OD_KEPT(3), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD};
+    OD_NUMBER(1), OD_DEVICE_BY_DTYPE(2,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1),
+    OD_DEVICE(4), OD_DIV, OD_KEEP(1), OD_PRESENT(2), OD_DEVICE_BY_DTYPE(5,3,255), OD_DEVICE_BY_DTYPE(6,3,255), OD_ADD, OD_MUL, OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1),
+    OD_KEPT(0), OD_SUB, OD_TILE(0), OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_KEEP(2), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL,
+    OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEPT(2), OD_ADD, OD_MIN, OD_DEVICE(8), OD_MUL, OD_KEPT(2), OD_NUMBER(1), OD_PRESENT(2), OD_ADD, OD_KEPT(1), OD_MUL, OD_PRESENT(2), OD_DEVICE_BY_DTYPE(9,3,255),
+    OD_DEVICE_BY_DTYPE(6,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD};
 static const char* const od_resample_dims[] = {"o", "j", "i"};
-static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "lanes", "loads_per_cycle", "mul_cycles", "op_cycles", "vector_bytes", "gather_cycles"};
-static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 77,
-    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
+static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "pack_cycles", "lanes", "loads_per_cycle", "scale_cycles", "op_cycles", "vector_bytes", "gather_cycles",
+    "mul_cycles"};
+static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 85,
+    0, 0, 0, od_resample_constants, 10, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_rotate_axes[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}, {"batch", 0}, {"place", 2}, {"half", 255}, {"batch", 0}, {"place", 2}, {"half", 255},
     {"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
 static const od_operand_spec od_rotate_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_axes + 0, 4},
@@ -682,14 +690,14 @@ static const od_step od_softmax_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), 
     OD_KEPT(0), OD_SUB, OD_KEEP(1), OD_NUMBER(1), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(3), OD_DEVICE(2), OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_MUL, OD_KEPT(1), OD_COUNT(0,1),
     OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(3,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255),
     OD_ADD, OD_SCALAR(0), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_MUL, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_KEEP(2), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_ADD, OD_MUL,
-    OD_ADD, OD_SCALAR(0), OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_KEPT(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(1), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN,
-    OD_HALVINGS, OD_KEEP(3), OD_DEVICE_BY_DTYPE(10,0,255), OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(10,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_ADD,
-    OD_MUL, OD_ADD, OD_MUL, OD_ADD};
+    OD_ADD, OD_SCALAR(0), OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_KEPT(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_DEVICE_BY_DTYPE(10,0,255), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(1), OD_COUNT(0,1),
+    OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN, OD_HALVINGS, OD_KEEP(3), OD_DEVICE_BY_DTYPE(11,0,255), OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(11,0,255),
+    OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_softmax_dims[] = {"o", "i"};
-static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "mul_cycles", "log_cycles", "div_cycles",
-    "move_cycles"};
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 82, 0, 0, 0,
-    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
+static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "scale_cycles", "log_cycles", "div_cycles",
+    "pack_cycles", "move_cycles"};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 84, 0, 0, 0,
+    od_softmax_constants, 12, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_softmax_bytes_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"entries", 255}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_bytes_operands[] = {{"x", 42, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_axes + 0, 3},
     {"powers", 58, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_bytes_axes + 3, 1},
@@ -698,22 +706,23 @@ static const od_scalar_spec od_softmax_bytes_scalars[] = {{"factor", 65, OD_SCAL
     {"length", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0}};
 static const od_step od_softmax_bytes_cost[] = {OD_DEVICE(0), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(1), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_NUMBER(1),
     OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_KEEP(1), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_KEEP(2), OD_NUMBER(1), OD_MUL, OD_ADD, OD_NUMBER(3), OD_DEVICE(3),
-    OD_MUL, OD_DEVICE_BY_DTYPE(4,1,255), OD_ADD, OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_TILE(1), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1),
-    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(3), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(5,0,255), OD_MIN, OD_HALVINGS,
-    OD_DEVICE_BY_DTYPE(7,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(3), OD_DEVICE_BY_DTYPE(8,0,255), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_MUL, OD_ADD,
-    OD_MUL, OD_ADD, OD_NUMBER(2), OD_KEPT(0), OD_COUNT(0,1), OD_KEPT(1), OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(4), OD_MUL, OD_DEVICE(2),
-    OD_DEVICE(10), OD_DIV, OD_DEVICE(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(4), OD_MUL, OD_KEEP(5), OD_KEPT(2), OD_COUNT(0,1), OD_MUL, OD_KEEP(6), OD_ADD, OD_DEVICE_BY_DTYPE(8,1,255),
-    OD_MUL, OD_KEPT(6), OD_DEVICE_BY_DTYPE(7,1,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(5), OD_KEPT(2), OD_COUNT(0,1), OD_NUMBER(256), OD_MIN, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD,
-    OD_DEVICE_BY_DTYPE(12,1,255), OD_NUMBER(2), OD_DEVICE(11), OD_MUL, OD_ADD, OD_DEVICE(2), OD_DEVICE(13), OD_DIV, OD_NUMBER(2), OD_DEVICE(14), OD_MUL, OD_NUMBER(2), OD_DEVICE(15), OD_MUL, OD_ADD,
-    OD_NUMBER(2), OD_DEVICE(16), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(17), OD_DEVICE(18), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(2), OD_COUNT(0,1),
-    OD_NUMBER(256), OD_MAX, OD_NUMBER(256), OD_DIFFERS, OD_MUL, OD_DEVICE(3), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(2), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL, OD_ADD,
-    OD_MUL, OD_ADD};
+    OD_MUL, OD_DEVICE_BY_DTYPE(4,1,255), OD_ADD, OD_DEVICE(5), OD_ADD, OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_TILE(1), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2),
+    OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(3), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(6,0,255), OD_MIN,
+    OD_HALVINGS, OD_DEVICE_BY_DTYPE(8,0,255), OD_DEVICE_BY_DTYPE(7,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(3), OD_DEVICE_BY_DTYPE(9,0,255), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(10,0,255),
+    OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_KEPT(0), OD_COUNT(0,1), OD_KEPT(1), OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(4), OD_MUL,
+    OD_DEVICE(2), OD_DEVICE(11), OD_DIV, OD_DEVICE(12), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(4), OD_MUL, OD_KEEP(5), OD_KEPT(2), OD_COUNT(0,1), OD_MUL, OD_KEEP(6), OD_ADD,
+    OD_DEVICE_BY_DTYPE(9,1,255), OD_MUL, OD_KEPT(6), OD_DEVICE_BY_DTYPE(8,1,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(5), OD_KEPT(2), OD_COUNT(0,1), OD_NUMBER(256), OD_MIN, OD_DEVICE(2), OD_DIV,
+    OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE(13), OD_NUMBER(2), OD_DEVICE(12), OD_MUL, OD_ADD, OD_DEVICE(2), OD_DEVICE(14), OD_DIV, OD_NUMBER(2), OD_DEVICE(15), OD_MUL, OD_NUMBER(2), OD_DEVICE(16),
+    OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(17), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(2),
+    OD_COUNT(0,1), OD_NUMBER(256), OD_MAX, OD_NUMBER(256), OD_DIFFERS, OD_MUL, OD_DEVICE(3), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(2), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL,
+    OD_ADD, OD_MUL, OD_ADD};
 static const od_step od_softmax_bytes_scratch[] = {OD_NUMBER(5120)};
 static const char* const od_softmax_bytes_dims[] = {"o", "i"};
-static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "lanes", "compare_cycles", "move_cycles", "op_cycles",
-    "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "mul_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles", "i32_compare_cycles"};
+static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "f32_pack_cycles", "lanes", "compare_cycles", "move_cycles",
+    "op_cycles", "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "f32_scale_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles",
+    "i32_compare_cycles"};
 static const od_kernel_spec od_softmax_bytes_spec = {"od::softmax_bytes@1", 0xC86A4A35u, od_softmax_bytes_dims, 2, 0, 0, od_softmax_bytes_operands, 3, 0, 0, od_softmax_bytes_scalars, 3,
-    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_TILES};
+    od_softmax_bytes_cost, 172, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 20, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_table_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"entries", 255}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_table_operands[] = {{"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_table_axes + 0, 5},
     {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_table_axes + 5, 1},
