@@ -15,6 +15,8 @@ from onedispatch.operators.declarations.expressions import Expr
 
 ENTRY = e.device("call_cycles")
 ROW = e.device("row_cycles")
+SPLIT = e.device("f32_pack_cycles")  # of a vector of f32 factors that stay: once for all products with them
+F32_SCALED = e.device("f32_scale_cycles")  # a vector of f32 times such factors
 WORD_BYTES = 4  # of what kernels compute in
 PAIR = 7  # additions of a float32 to a pair of them: both parts of the sum, exact, and the lower ones
 _HELD = 256  # products of integers of 16 and 8 bits that 32 bits hold the sum of
@@ -174,6 +176,12 @@ def filling(operand: str, axes: Iterable[str]) -> Expr:
 def operations(operand: str) -> Expr:
     """Cycles of one simple operation on a vector of ``operand``'s type."""
     return e.device("op_cycles", operand)
+
+
+def scaled(operand: str) -> Expr:
+    """Cycles of multiplying a vector of ``operand``'s floats, or of f32 that its whole numbers became, by a
+    number that stays: its parts were made before, at the price of ``SPLIT``."""
+    return e.device("scale_cycles", operand)
 
 
 def moves(operand: str) -> Expr:

@@ -11,7 +11,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, operations, vectors
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, operations, scaled, vectors
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import LIMITS
@@ -25,12 +25,14 @@ Array = np.ndarray[Any, Any]
 
 
 def _lrn_cost() -> e.Expr:
-    """Squares of the window of every element, vectors along i, and a power of their sum."""
+    """Squares of the window of every element, vectors along i, and a power of their sum. Of the other
+    products two are with numbers of the call, ``alpha`` and ``beta``, which are split into parts once."""
     length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
     lines = e.named("lines", e.tile("o") * length * vectors(e.tile("i"), "x"))
     window = e.smallest(e.scalar("size"), length) * (mul + op)
-    power = e.device("log_cycles", "x") + e.device("exp_cycles", "x") + mul
-    return ENTRY + lines * (ROW + window + power + 2 * mul + op)
+    power = e.device("log_cycles", "x") + e.device("exp_cycles", "x") + scaled("x")
+    split = 2 * e.device("pack_cycles", "x")
+    return ENTRY + split + lines * (ROW + window + power + scaled("x") + mul + op)
 
 
 LRN = declare(

@@ -17,7 +17,17 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import nearest
-from onedispatch.operators.declarations.formulas import either, many, mapped, vectors, words
+from onedispatch.operators.declarations.formulas import (
+    F32_SCALED,
+    PAIR,
+    SPLIT,
+    either,
+    many,
+    mapped,
+    scaled,
+    vectors,
+    words,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Array, Eltwise
@@ -28,22 +38,29 @@ _NARROW = "i8 u8 i16 u16"
 
 
 def _cost() -> e.Expr:
-    """Operands are made words. A sum: both are made floats, two products, two sums. A product: differences,
-    of 16 bits, their product, made a float, another product, a sum. Either is made an integer and narrow. Of
-    16-bit integers, both have differences, of words, which are made floats; two products, of a sum that as
-    well; and the zero point is added to integers."""
+    """Operands are made words. A sum: both are made floats; two products, added before they are rounded. A
+    product: differences, of 16 bits, their product, of as many and a sign, made a float, another product, a
+    sum. Either is made an integer and narrow. Of 16-bit integers, both have differences, of words, which are
+    made floats; two products, of a sum that as well; and the zero point is added to integers.
+
+    Scales stay, and are split into parts once. A byte times the greatest part of a scale, and times the rest,
+    are float32 to the last bit: a sum with both that is rounded once is a pair, the rest added to its lower
+    part, and both parts together. Accumulators that begin with the sum would round it for every product.
+    Products of 16 bits have no such halves: the one that is rounded with a sum is charged as any two floats.
+    """
     float_of = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
-    times, plus = e.device("f32_mul_cycles"), e.device("f32_op_cycles")
-    total = 2 * (float_of + times + plus)
-    multiplied = 2 * e.device("i16_op_cycles") + e.device("i16_mul_cycles") + float_of + times + plus
-    apart = 2 * (e.device("i32_op_cycles") + float_of + times) + e.device("i32_op_cycles")
-    wide = apart + (1 - e.scalar("product")) * plus
-    bytes_ = either(e.scalar("product"), multiplied, total)
+    product, plus = e.scalar("product"), e.device("f32_op_cycles")
+    total = 2 * (float_of + scaled("x0") + (PAIR + 1) * plus)
+    of_both = e.device("i16_scale_cycles")
+    multiplied = 2 * e.device("i16_op_cycles") + e.device("i16_mul_cycles") + float_of + of_both + plus
+    times = e.device("f32_mul_cycles") + either(product, F32_SCALED, scaled("x1") + plus)
+    wide = 2 * (e.device("i32_op_cycles") + float_of) + times + e.device("i32_op_cycles")
+    bytes_ = either(product, multiplied, total)
     vector = either(many(e.item_bytes("out")), wide, bytes_) + float_of + e.device("i32_convert_cycles")
 
     def rows_of(rows: e.Expr, run: e.Expr) -> e.Expr:
         wide = sum((vectors(run, x) * e.device("convert_cycles", x) for x in ("x0", "x1")), e.as_expr(0))
-        return rows * (wide + words(run) * vector)
+        return (2 - product) * SPLIT + rows * (wide + words(run) * vector)
 
     return mapped(("x0", "x1"), rows_of)
 

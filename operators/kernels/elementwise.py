@@ -12,7 +12,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType
-from onedispatch.operators.declarations.formulas import mapped, vectors
+from onedispatch.operators.declarations.formulas import F32_SCALED, SPLIT, either, mapped, vectors
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
 from onedispatch.operators.declarations.kernel import (
     MAX_DIMS,
@@ -41,11 +41,34 @@ ACTIVATION_SCALARS = (
 
 
 def _cost() -> e.Expr:
-    """Rows are as long as all operands go with one step each; a loop over vectors for each."""
-    scales = e.differs(e.scalar("alpha"), 1) + e.differs(e.scalar("beta"), 1)  # of sums
-    scaled = e.present("x1") * scales * e.device("mul_cycles", "out")
-    function = e.work("func", "out") + scaled + e.work("act", "out")
-    return mapped(("x0", "x1", "x2"), lambda rows, run: rows * vectors(run, "out") * function)
+    """Rows are as long as all operands go with one step each; a loop over vectors for each.
+
+    f32 is split into parts vector by vector; what stays along a row once for the row, and the scales of sums
+    once for the call.
+    """
+    scales = e.present("x1") * (e.differs(e.scalar("alpha"), 1) + e.differs(e.scalar("beta"), 1))  # of sums
+    # No other type multiplies at the price of f32, so the price tells it.
+    floats = e.named("f32", 1 - e.differs(e.device("mul_cycles", "out"), e.device("f32_mul_cycles")))
+    summed = scales * either(floats, F32_SCALED, e.device("mul_cycles", "out"))
+    once = e.named("split once", floats * _multiplies() * _stays())
+    less = once * (e.device("f32_mul_cycles") - F32_SCALED)
+    function = e.work("func", "out") - less + summed + e.work("act", "out")
+
+    def rows_of(rows: e.Expr, run: e.Expr) -> e.Expr:
+        return floats * scales * SPLIT + rows * (vectors(run, "out") * function + once * SPLIT)
+
+    return mapped(("x0", "x1", "x2"), rows_of)
+
+
+def _multiplies() -> e.Expr:
+    """1 where the function takes one product, of the first two operands, else 0."""
+    codes = (ELTWISE.code(name) for name in ("mul", "muladd", "prelu"))
+    return sum((1 - e.differs(e.scalar("func"), code) for code in codes), e.as_expr(0))
+
+
+def _stays() -> e.Expr:
+    """1 where one of the first two operands is one element along a row, else 0."""
+    return e.largest(*(1 - e.differs(e.step(name), 0) for name in ("x0", "x1")))
 
 
 KERNEL = declare(

@@ -13,6 +13,8 @@ import numpy as np
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, NUMBERS, saturated
 from onedispatch.operators.declarations.formulas import (
+    F32_SCALED,
+    SPLIT,
     accumulated,
     packed,
     parts_bytes,
@@ -62,7 +64,7 @@ Array = np.ndarray[Any, Any]
 def _cost() -> e.Expr:
     """Operands are brought into blocks, multiplied in whole native products, and accumulated."""
     m, k, n = e.tile("m"), e.K_COUNT, e.tile("n")
-    scaled = e.differs(e.scalar("alpha"), 1) * words(m * n) * e.device("f32_mul_cycles")
+    scaled = e.differs(e.scalar("alpha"), 1) * (words(m * n) * F32_SCALED + SPLIT)
     # A zero point without a scale: sums in the type of the results begin with it.
     zero = (1 - e.present("scale")) * e.present("out_zero") * words(m * n) * e.device("i32_op_cycles")
     return (

@@ -23,7 +23,9 @@ import numpy as np
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
 from onedispatch.operators.declarations.formulas import (
+    F32_SCALED,
     ROW,
+    SPLIT,
     WORD_BYTES,
     accumulated,
     either,
@@ -88,7 +90,7 @@ def _cost() -> e.Expr:
     rows, columns = (e.multiple(size, e.device(f"native_{axis}", "a")) for size, axis in ((m, "m"), (n, "n")))
     left = e.device_of_sums("product_call_cycles", "a")
     left = left + rows * columns * e.device_of_sums("output_cycles", "a")
-    scaling = words(m * n) * (e.device("f32_mul_cycles") + e.device("f32_op_cycles"))
+    scaling = words(m * n) * (F32_SCALED + e.device("f32_op_cycles")) + words(n) * SPLIT
     narrow = (
         e.differs(e.item_bytes("out"), WORD_BYTES) * vectors(m * n, "out") * e.device("convert_cycles", "out")
     )

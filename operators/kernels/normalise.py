@@ -10,7 +10,17 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
-from onedispatch.operators.declarations.formulas import ENTRY, PAIR, ROW, WORD_BYTES, either, vectors, words
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    F32_SCALED,
+    PAIR,
+    ROW,
+    SPLIT,
+    WORD_BYTES,
+    either,
+    vectors,
+    words,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.merge import Merge
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
@@ -53,21 +63,25 @@ def _cost() -> e.Expr:
     exact = e.named("exact", (1 - parted) * either(reads, 1, e.differs(e.item_bytes("x"), 2)))
     section = e.largest(sections, 1)
     scaled = (1 - parted) * scale  # in a walk of its own
-    last = either(parted, section * vectors(length / section, "x"), line) * scaling
+    # A deviation is one of its row, or of its section with the scale: split once for it.
+    by_one = scaling - (e.device("f32_mul_cycles") - F32_SCALED)
+    last = either(parted, section * vectors(length / section, "x"), line) * by_one
+    last = last + either(parted, section, 1) * SPLIT
     mean = e.named("mean", centre * (1 + exact * (PAIR - 1)) * op)  # of a vector added to it
     # By how many elements there are: a quotient where it is exact, else the product with a constant.
-    by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), e.device("f32_mul_cycles"))
+    by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), F32_SCALED)
     root = e.device("f32_div_cycles") + e.device("f32_sqrt_cycles")
     per_row = by_count + root + parted * section * scaling
     moves, lanes = e.device("f32_move_cycles"), e.device("f32_lanes")
     across = e.halvings(e.smallest(length, lanes)) * ((1 + centre) * moves + mean + op)
     integers = reads * (
-        ROW + vectors(length, "x") * e.device("convert_cycles", "x") + words(length) * to_floats(1)
+        ROW + vectors(length, "x") * e.device("convert_cycles", "x") + words(length) * to_floats(1, "x")
     )
     integers = integers + writes * (ROW + words(length) * to_integers(1))
     loops = (1 + residual + 2 * centre + scaled + either(parted, section, 1)) * ROW
     walks = line * (mean + (1 + exact + residual + centre + bias) * op + mul + scaled * scaling)
-    return ENTRY + e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across + integers)
+    rows = e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across + integers)
+    return ENTRY + (reads + 1 - exact) * SPLIT + rows  # of the scale of integers, and of one by the count
 
 
 def _scratch() -> e.Expr:

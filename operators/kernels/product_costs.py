@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.formulas import (
+    F32_SCALED,
+    SPLIT,
     either,
     operations,
     summed,
@@ -28,11 +30,11 @@ def requantised_sums(sums: e.Expr, scales: e.Expr, x: str) -> e.Expr:
     converted, and added.
     """
     conversion = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
-    narrowing, split = e.device("i32_convert_cycles"), e.device("f32_pack_cycles")
+    narrowing = e.device("i32_convert_cycles")
     zero = e.present("out_zero") * e.device("i32_op_cycles")
     halves = wide(x, "out") * (conversion + e.device("f32_op_cycles"))
-    per_vector = 2 * conversion + halves + e.device("f32_mul_cycles") - split + zero + narrowing
-    return e.named("requantised", e.present("scale") * (sums * per_vector + scales * split))
+    per_vector = 2 * conversion + halves + F32_SCALED + zero + narrowing
+    return e.named("requantised", e.present("scale") * (sums * per_vector + scales * SPLIT))
 
 
 def finished_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
@@ -41,11 +43,8 @@ def finished_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
     # No type of integers multiplies at the price of f32, so the price tells integers from floats.
     floats = 1 - e.differs(e.device("mul_cycles", "out"), e.device("f32_mul_cycles"))
     of_bytes = e.named("bytes as floats", floats * (1 - e.differs(e.item_bytes("a"), 1)))
-    conversion, split = (
-        e.device("i32_convert_cycles") + e.device("f32_convert_cycles"),
-        e.device("f32_pack_cycles"),
-    )
-    scaled = e.present("scale") * (sums * (e.device("f32_mul_cycles") - split) + scales * split)
+    conversion = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
+    scaled = e.present("scale") * (sums * F32_SCALED + scales * SPLIT)
     return either(of_bytes, sums * conversion + scaled, requantised_sums(sums, scales, "a"))
 
 

@@ -17,7 +17,9 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import saturated
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
+    F32_SCALED,
     ROW,
+    SPLIT,
     combined,
     comparisons,
     either,
@@ -52,7 +54,7 @@ def _quotients(results: e.Expr) -> e.Expr:
         2 * e.device("i64_mul_cycles") + 2 * e.device("i64_compare_cycles") + 2 * e.device("i64_move_cycles")
     )
     ends = 2 * (e.device("i32_op_cycles") + e.device("i32_compare_cycles"))
-    estimate = e.device("mul_cycles", "powers") + 2 * e.device("i32_convert_cycles")
+    estimate = F32_SCALED + 2 * e.device("i32_convert_cycles")
     return results * (estimate + halves * exact + ends)
 
 
@@ -72,7 +74,7 @@ def _cost() -> e.Expr:
     maximum = narrow * comparisons("x") + (1 - SIDEWAYS) * combined(length, "x", comparisons("x"))
     indices = narrow * (operations("x") + 2 * e.device("convert_cycles", "x"))
     total = either(SIDEWAYS, wide, length) * operations("powers") + (1 - SIDEWAYS) * length * moves("powers")
-    per_line = lines * (3 * ROW + e.device("div_cycles", "powers"))
+    per_line = lines * (3 * ROW + e.device("div_cycles", "powers") + SPLIT)  # of the factor by the sum
     again = long * (ROW + laid_out("out"))
     walks = maximum + indices + 2 * wide * LOOKED_UP + total + _quotients(results)
     return ENTRY + laid_out("powers") + outer * (per_line + walks + again)

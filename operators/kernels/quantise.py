@@ -20,7 +20,16 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, nearest
-from onedispatch.operators.declarations.formulas import WORD_BYTES, many, mapped, vectors, words
+from onedispatch.operators.declarations.formulas import (
+    SPLIT,
+    WORD_BYTES,
+    either,
+    many,
+    mapped,
+    scaled,
+    vectors,
+    words,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.interface.merge import ACTIVATION, Merge, refuse_applied
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
@@ -63,9 +72,10 @@ def to_integers(zero: e.Expr | float) -> e.Expr:
     )
 
 
-def to_floats(zero: e.Expr | float) -> e.Expr:
-    """Cycles of a vector of words: a difference where there is a zero point, a float, a product."""
-    return zero * e.device("i32_op_cycles") + _between() + e.device("f32_mul_cycles")
+def to_floats(zero: e.Expr | float, operand: str) -> e.Expr:
+    """Cycles of a vector of words that were ``operand``'s: a difference where there is a zero point, a float,
+    a product with a scale whose parts are made: whole numbers of few bits have few themselves."""
+    return zero * e.device("i32_op_cycles") + _between() + scaled(operand)
 
 
 def _operands(run: e.Expr) -> e.Expr:
@@ -84,13 +94,16 @@ def _quantise_cost() -> e.Expr:
 
 
 def _dequantise_cost() -> e.Expr:
-    """Of every vector of words: a float, a function; narrow results are made of those."""
-    vector = to_floats(e.present("x2"))
+    """Of every vector of words: a float, a function; narrow results are made of those. A scale that stays
+    along a row is split into parts once for it, others vector by vector."""
+    vector = to_floats(e.present("x2"), "x0")
     narrow = e.differs(e.item_bytes("out"), WORD_BYTES)
 
     def row(run: e.Expr) -> e.Expr:
         narrowed = narrow * vectors(run, "out") * e.device("convert_cycles", "out")
-        return _operands(run) + words(run) * vector + vectors(run, "out") * e.work("act", "out") + narrowed
+        split = either(e.differs(e.step("x1"), 0), words(run), 1) * SPLIT
+        made = _operands(run) + split + words(run) * vector
+        return made + vectors(run, "out") * e.work("act", "out") + narrowed
 
     return mapped(("x0", "x1", "x2"), lambda rows, run: rows * row(run))
 

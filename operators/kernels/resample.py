@@ -11,7 +11,15 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, either, operations, vectors
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    ROW,
+    accesses,
+    either,
+    operations,
+    scaled,
+    vectors,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import MAX_DENOMINATOR, MAX_NUMERATOR
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
@@ -27,18 +35,18 @@ _WORDS = "f32 i32 u32"
 def _cost() -> e.Expr:
     """A row of the output for every member of o and j, vectors along i; or, of one member i, along j.
 
-    Along i a tap is a load and a multiplication by one weight, whose place is read before. Along j places
+    Along i a tap is a load and a multiplication by one weight, read and split before. Along j places
     and weights are loaded as vectors, and what lies apart takes a load and a shuffle for every vector of x
     that is touched.
     """
     outer, j, i = e.tile("o"), e.tile("j"), e.tile("i")
     taps, weighted = e.count("index", "*taps"), e.present("weight")
     product = e.named("product", weighted * (e.device("mul_cycles", "out") + operations("out")))
+    staying = weighted * (scaled("out") + operations("out"))
     load = 1 / e.device("loads_per_cycle")
+    weight = 1 + weighted * (1 + e.device("pack_cycles", "out"))
     sideways = e.named("sideways", e.differs(i, 1))
-    across = (
-        outer * j * (ROW + taps * (1 + weighted) + vectors(i, "out") * (1 + taps * e.largest(load, product)))
-    )
+    across = outer * j * (ROW + taps * weight + vectors(i, "out") * (1 + taps * e.largest(load, staying)))
     touched = e.smallest(j, accesses(e.count("x", "j"), "x") + vectors(j, "out"))
     gathered = touched * e.device("gather_cycles") + vectors(j, "out") * ((1 + weighted) * load + product)
     along = outer * (ROW + vectors(j, "out") + taps * gathered)

@@ -17,6 +17,7 @@ from onedispatch.operators.declarations.formulas import (
     comparisons,
     either,
     operations,
+    scaled,
     summed,
     vectors,
 )
@@ -30,13 +31,15 @@ Array = np.ndarray[Any, Any]
 
 
 def _softmax_cost() -> e.Expr:
-    """Maximum, exponential with its sum, and scaling each walk every line of a tile."""
+    """Maximum, exponential with its sum, and scaling each walk every line of a tile. What a line is scaled by
+    is split into parts once."""
     length, outer = e.count("x", LENGTH), e.tile("o")
     lines = e.named("lines", outer * either(SIDEWAYS, vectors(e.tile("i"), "x"), 1))
     line = e.named("line", either(SIDEWAYS, length, vectors(length, "x")))
     log, op = e.scalar("log"), operations("x")
-    scale = either(log, 2 * op, e.device("mul_cycles", "x"))
-    total = either(log, e.device("log_cycles", "x"), e.device("div_cycles", "x"))
+    scale = either(log, 2 * op, scaled("x"))
+    quotient = e.device("div_cycles", "x") + e.device("pack_cycles", "x")
+    total = either(log, e.device("log_cycles", "x"), quotient)
     per_vector = comparisons("x") + op + e.device("exp_cycles", "x") + summed("x") + scale
     across = (1 - SIDEWAYS) * (combined(length, "x", comparisons("x")) + combined(length, "x", summed("x")))
     return ENTRY + lines * (3 * ROW + line * per_vector + total + across)

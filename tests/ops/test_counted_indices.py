@@ -154,7 +154,8 @@ def test_a_largest_with_its_place_is_nine_comparisons_and_two_selections_each(de
 def test_weighted_places_are_a_product_for_every_tap(device: Device) -> None:
     across = whole(device, "Resize", f32(4, 32, 64), None, value([1, 2, 1]), mode="linear")
     vectors = words(64, device)
-    row = ROW + 2 * 2 + vectors * (1 + 2 * (MUL + OP))  # two places, two weights, a store
+    # Two places, two weights, which are split once for the row; their products, a store.
+    row = ROW + 2 * (2 + 5) + vectors * (1 + 2 * (5 + 9 + OP))
     assert across == ENTRY + 4 * 64 * row
     # Along the rows every vector of x that is touched is shuffled; places and weights are vectors too.
     along = whole(device, "Resize", f32(4, 30), None, value([1, 2]), mode="linear")

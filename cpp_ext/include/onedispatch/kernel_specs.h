@@ -108,15 +108,16 @@ static const od_step od_combine_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(2), 
     OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(2), OD_STEP(0), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(3), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(3), OD_SUB, OD_NUMBER(1), OD_DEVICE(4), OD_DIV,
     OD_KEEP(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(1), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(1), OD_STEP(1), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_MAX, OD_MUL, OD_BYTES(1),
     OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(5), OD_STEP(1), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(6), OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(6),
-    OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_KEPT(1), OD_NUMBER(0), OD_KEPT(0),
-    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD,
-    OD_KEPT(0), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_BYTES(2), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEEP(7), OD_NUMBER(2), OD_DEVICE(8), OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_KEEP(8),
-    OD_ADD, OD_DEVICE(11), OD_ADD, OD_MUL, OD_DEVICE(8), OD_ADD, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_KEEP(9), OD_DEVICE(12), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(7), OD_SUB,
-    OD_SCALAR(0), OD_NUMBER(2), OD_DEVICE(13), OD_MUL, OD_DEVICE(14), OD_ADD, OD_KEPT(8), OD_ADD, OD_DEVICE(11), OD_ADD, OD_DEVICE(12), OD_ADD, OD_MUL, OD_KEPT(9), OD_NUMBER(2), OD_KEPT(8),
-    OD_DEVICE(11), OD_ADD, OD_DEVICE(12), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(8), OD_ADD, OD_DEVICE(9), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
-static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
-    "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles"};
-static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 183, 0, 0, 0, od_combine_constants, 15,
+    OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_MAX, OD_NUMBER(2), OD_SCALAR(0), OD_SUB,
+    OD_DEVICE(5), OD_MUL, OD_KEPT(1), OD_NUMBER(0), OD_KEPT(0), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(6,1,255),
+    OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(7,1,255), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_BYTES(2), OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_KEEP(7), OD_NUMBER(2),
+    OD_DEVICE(9), OD_DEVICE(10), OD_DEVICE(11), OD_ADD, OD_KEEP(8), OD_ADD, OD_MUL, OD_DEVICE(12), OD_SCALAR(0), OD_DEVICE(13), OD_MUL, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_KEEP(9),
+    OD_DEVICE_BY_DTYPE(14,1,255), OD_DEVICE(15), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_ADD, OD_DEVICE(9), OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(7), OD_SUB, OD_SCALAR(0), OD_NUMBER(2), OD_DEVICE(16),
+    OD_MUL, OD_DEVICE(17), OD_ADD, OD_KEPT(8), OD_ADD, OD_DEVICE(18), OD_ADD, OD_DEVICE(15), OD_ADD, OD_MUL, OD_KEPT(9), OD_NUMBER(2), OD_KEPT(8), OD_DEVICE_BY_DTYPE(14,0,255), OD_ADD, OD_NUMBER(8),
+    OD_DEVICE(15), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(8), OD_ADD, OD_DEVICE(10), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MAX, OD_ADD};
+static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "f32_pack_cycles", "lanes", "convert_cycles", "i32_lanes",
+    "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_scale_cycles", "scale_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles", "i16_scale_cycles"};
+static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 197, 0, 0, 0, od_combine_constants, 19,
     99, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_compare_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}};
@@ -170,10 +171,10 @@ static const od_step od_conv_cost[] = {OD_K, OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2
     OD_TILE(0), OD_KEPT(9), OD_DEVICE(13), OD_DIV, OD_CEIL, OD_MUL, OD_KEEP(19), OD_DEVICE(14), OD_MUL, OD_ADD, OD_MUL, OD_PRESENT(4), OD_KEPT(3), OD_KEPT(9), OD_MUL, OD_DEVICE_BY_DTYPE(0,0,255),
     OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(15,0,255), OD_MUL, OD_KEPT(19), OD_DEVICE(16), OD_DEVICE(14), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_LAST, OD_PRESENT(2), OD_KEPT(18),
     OD_MUL, OD_DEVICE_BY_DTYPE(17,2,255), OD_MUL, OD_KEPT(17), OD_DEVICE_BY_DTYPE(0,8,255), OD_DIV, OD_CEIL, OD_KEEP(20), OD_WORK(7,8), OD_MUL, OD_ADD, OD_MUL, OD_LAST, OD_PRESENT(5), OD_KEPT(19),
-    OD_NUMBER(2), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_KEEP(21), OD_MUL, OD_KEPT(15), OD_KEPT(21), OD_DEVICE(20), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(21), OD_ADD, OD_DEVICE(22), OD_SUB,
-    OD_PRESENT(6), OD_DEVICE(14), OD_MUL, OD_ADD, OD_DEVICE(18), OD_ADD, OD_MUL, OD_TILE(0), OD_DEVICE(22), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_PRESENT(7), OD_NUMBER(4),
-    OD_NUMBER(256), OD_BYTES(7), OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_KEPT(20), OD_DEVICE_BY_DTYPE(23,8,255), OD_MUL, OD_KEPT(18), OD_DEVICE(13), OD_DEVICE(24), OD_DIV, OD_DEVICE(18),
-    OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_MUL, OD_ADD};
+    OD_NUMBER(2), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_KEEP(21), OD_MUL, OD_KEPT(15), OD_KEPT(21), OD_DEVICE(20), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(21), OD_ADD, OD_PRESENT(6), OD_DEVICE(14),
+    OD_MUL, OD_ADD, OD_DEVICE(18), OD_ADD, OD_MUL, OD_TILE(0), OD_DEVICE(22), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_PRESENT(7), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(7),
+    OD_MUL, OD_DEVICE(3), OD_DIV, OD_CEIL, OD_MUL, OD_KEPT(20), OD_DEVICE_BY_DTYPE(23,8,255), OD_MUL, OD_KEPT(18), OD_DEVICE(13), OD_DEVICE(24), OD_DIV, OD_DEVICE(18), OD_ADD, OD_MUL, OD_ADD,
+    OD_ADD, OD_MUL, OD_MUL, OD_ADD};
 static const od_step od_conv_scratch[] = {OD_BYTES(8), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_DEVICE_BY_DTYPE(10,0,255), OD_TILE(0),
     OD_TILE(1), OD_MUL, OD_TILE(2), OD_MUL, OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_COUNT(0,0), OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2), OD_MUL,
     OD_DEVICE_BY_DTYPE(2,0,255), OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,1,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,0), OD_MUL, OD_SCALAR(0), OD_SCALAR(1), OD_MUL, OD_KEEP(0), OD_MUL,
@@ -182,8 +183,8 @@ static const od_step od_conv_scratch[] = {OD_BYTES(8), OD_NUMBER(4), OD_DIFFERS,
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
 static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle",
     "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles",
-    "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 347, od_conv_scratch, 62, 1,
+    "f32_scale_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 345, od_conv_scratch, 62, 1,
     od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_cumulative_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_cumulative_operands[] = {{"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 0, 3},
@@ -218,13 +219,14 @@ static const od_step od_dequantise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3
     OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
     OD_MAX, OD_KEPT(1), OD_BYTES(0), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(2), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_BYTES(1),
     OD_NUMBER(4), OD_DIFFERS, OD_KEPT(5), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,1,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,1,255), OD_MUL, OD_ADD, OD_PRESENT(2), OD_BYTES(2),
-    OD_NUMBER(4), OD_DIFFERS, OD_KEPT(7), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(7),
-    OD_DIV, OD_CEIL, OD_PRESENT(2), OD_DEVICE(8), OD_MUL, OD_DEVICE(9), OD_DEVICE(10), OD_ADD, OD_ADD, OD_DEVICE(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV,
-    OD_CEIL, OD_KEEP(9), OD_WORK(0,3), OD_MUL, OD_ADD, OD_BYTES(3), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(9), OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
-static const char* const od_dequantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles",
-    "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles"};
-static const od_kernel_spec od_dequantise_spec = {"od::dequantise@1", 0x4E224C8Cu, 0, 0, 0, 0, od_dequantise_operands, 4, 0, 0, od_dequantise_scalars, 3, od_dequantise_cost, 214, 0, 0, 0,
-    od_dequantise_constants, 12, 122, 128, 1024, OD_PRINT_NO, OD_JOIN_TILES};
+    OD_NUMBER(4), OD_DIFFERS, OD_KEPT(7), OD_MUL, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,2,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE_BY_DTYPE(6,2,255), OD_MUL, OD_MUL, OD_ADD, OD_KEPT(5), OD_KEPT(0),
+    OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEEP(9), OD_MUL, OD_NUMBER(1), OD_KEPT(5), OD_SUB, OD_NUMBER(1), OD_MUL, OD_ADD, OD_DEVICE(8), OD_MUL, OD_ADD, OD_KEPT(9), OD_PRESENT(2), OD_DEVICE(9), OD_MUL,
+    OD_DEVICE(10), OD_DEVICE(11), OD_ADD, OD_ADD, OD_DEVICE_BY_DTYPE(12,0,255), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV, OD_CEIL, OD_KEEP(10), OD_WORK(0,3), OD_MUL,
+    OD_ADD, OD_BYTES(3), OD_NUMBER(4), OD_DIFFERS, OD_KEPT(10), OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_MUL, OD_MAX, OD_ADD};
+static const char* const od_dequantise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "f32_pack_cycles",
+    "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "scale_cycles"};
+static const od_kernel_spec od_dequantise_spec = {"od::dequantise@1", 0x4E224C8Cu, 0, 0, 0, 0, od_dequantise_operands, 4, 0, 0, od_dequantise_scalars, 3, od_dequantise_cost, 227, 0, 0, 0,
+    od_dequantise_constants, 13, 122, 128, 1024, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_dwconv_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"tap", 255}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"c", 0}, {"entries", 255}, {"c", 0}, {"oh", 1},
     {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {{"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_axes + 0, 3},
@@ -252,17 +254,17 @@ static const od_step od_dwconv_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1)
     OD_DEVICE_BY_DTYPE(9,2,255), OD_MUL, OD_KEPT(2), OD_TILE(2), OD_DEVICE_BY_DTYPE(1,8,255), OD_DIV, OD_CEIL, OD_MUL, OD_WORK(7,8), OD_MUL, OD_ADD, OD_PRESENT(3), OD_TILE(0), OD_KEPT(0),
     OD_DEVICE(10), OD_MUL, OD_DEVICE(11), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE(10), OD_MUL, OD_ADD, OD_MUL, OD_PRESENT(4), OD_TILE(0), OD_KEPT(0), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_MUL,
     OD_DEVICE(10), OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_PRESENT(5), OD_KEPT(3), OD_NUMBER(2), OD_DEVICE(12), OD_DEVICE(13), OD_ADD, OD_KEEP(4), OD_MUL, OD_DEVICE_BY_DTYPE(14,0,255), OD_NUMBER(4),
-    OD_DIFFERS, OD_BYTES(8), OD_NUMBER(4), OD_DIFFERS, OD_MUL, OD_KEPT(4), OD_DEVICE(15), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(16), OD_ADD, OD_DEVICE(17), OD_SUB, OD_PRESENT(6), OD_DEVICE(10), OD_MUL,
-    OD_ADD, OD_DEVICE(12), OD_ADD, OD_MUL, OD_TILE(0), OD_DEVICE(17), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_PRESENT(7), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(7), OD_MUL, OD_DEVICE(4), OD_DIV, OD_CEIL,
-    OD_MUL, OD_KEPT(2), OD_TILE(2), OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(1,8,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(18,8,255), OD_MUL, OD_KEPT(5), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_DEVICE(8),
-    OD_DEVICE(19), OD_DIV, OD_DEVICE(12), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_ADD};
+    OD_DIFFERS, OD_BYTES(8), OD_NUMBER(4), OD_DIFFERS, OD_MUL, OD_KEPT(4), OD_DEVICE(15), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE(16), OD_ADD, OD_PRESENT(6), OD_DEVICE(10), OD_MUL, OD_ADD, OD_DEVICE(12),
+    OD_ADD, OD_MUL, OD_TILE(0), OD_DEVICE(17), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_PRESENT(7), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(7), OD_MUL, OD_DEVICE(4), OD_DIV, OD_CEIL, OD_MUL, OD_KEPT(2),
+    OD_TILE(2), OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(1,8,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(18,8,255), OD_MUL, OD_KEPT(5), OD_DEVICE(8), OD_DIV, OD_CEIL, OD_DEVICE(8), OD_DEVICE(19),
+    OD_DIV, OD_DEVICE(12), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_ADD};
 static const od_step od_dwconv_scratch[] = {OD_DEVICE_BY_DTYPE(2,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_COUNT(0,2), OD_MUL, OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL,
     OD_MUL, OD_DEVICE_BY_DTYPE(2,1,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_SCALAR(0), OD_SCALAR(1), OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(3,1,255), OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(7),
     OD_NUMBER(4), OD_MUL, OD_NUMBER(256), OD_MUL, OD_ADD};
 static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
 static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles",
-    "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 198,
+    "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_scale_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 196,
     od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 1792, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_eltwise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -281,10 +283,15 @@ static const od_step od_eltwise_cost[] = {OD_DEVICE(0), OD_ELEMENTS, OD_RUN(3), 
     OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_PRESENT(2), OD_KEPT(1), OD_KEPT(0), OD_KEPT(0), OD_STEP(2), OD_STEP(2), OD_NUMBER(0), OD_DIFFERS,
     OD_KEEP(7), OD_MAX, OD_MUL, OD_BYTES(2), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MIN, OD_NUMBER(1), OD_MAX, OD_MUL, OD_KEPT(7), OD_STEP(2), OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(8),
     OD_DEVICE(3), OD_MUL, OD_NUMBER(1), OD_KEPT(8), OD_SUB, OD_KEPT(4), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(0), OD_BYTES(3), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL,
-    OD_MAX, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(5,3,255), OD_DIV, OD_CEIL, OD_MUL, OD_WORK(0,3), OD_PRESENT(1), OD_SCALAR(1), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(2), OD_NUMBER(1), OD_DIFFERS,
-    OD_ADD, OD_MUL, OD_DEVICE_BY_DTYPE(6,3,255), OD_MUL, OD_ADD, OD_WORK(3,3), OD_ADD, OD_MUL, OD_MAX, OD_ADD};
-static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 163, 0, 0, 0, od_eltwise_constants, 7,
+    OD_MAX, OD_NUMBER(1), OD_DEVICE_BY_DTYPE(5,3,255), OD_DEVICE(6), OD_DIFFERS, OD_SUB, OD_KEEP(9), OD_PRESENT(1), OD_SCALAR(1), OD_NUMBER(1), OD_DIFFERS, OD_SCALAR(2), OD_NUMBER(1), OD_DIFFERS,
+    OD_ADD, OD_MUL, OD_KEEP(10), OD_MUL, OD_DEVICE(7), OD_MUL, OD_KEPT(1), OD_KEPT(0), OD_DEVICE_BY_DTYPE(8,3,255), OD_DIV, OD_CEIL, OD_WORK(0,3), OD_KEPT(9), OD_NUMBER(0), OD_NUMBER(1),
+    OD_SCALAR(0), OD_NUMBER(3), OD_DIFFERS, OD_SUB, OD_ADD, OD_NUMBER(1), OD_SCALAR(0), OD_NUMBER(5), OD_DIFFERS, OD_SUB, OD_ADD, OD_NUMBER(1), OD_SCALAR(0), OD_NUMBER(10), OD_DIFFERS, OD_SUB,
+    OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(2), OD_SUB, OD_NUMBER(1), OD_KEPT(5), OD_SUB, OD_MAX, OD_MUL, OD_KEEP(11), OD_DEVICE(6), OD_DEVICE(9), OD_SUB, OD_MUL, OD_SUB, OD_KEPT(10), OD_KEPT(9),
+    OD_DEVICE(9), OD_MUL, OD_NUMBER(1), OD_KEPT(9), OD_SUB, OD_DEVICE_BY_DTYPE(5,3,255), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_WORK(3,3), OD_ADD, OD_MUL, OD_KEPT(11), OD_DEVICE(7), OD_MUL, OD_ADD,
+    OD_MUL, OD_ADD, OD_MAX, OD_ADD};
+static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "mul_cycles", "f32_mul_cycles", "f32_pack_cycles", "lanes",
+    "f32_scale_cycles"};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xC5E22957u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 222, 0, 0, 0, od_eltwise_constants, 10,
     125, 128, 1792, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_extremes_axes[] = {{"r", 0}, {"k", 255}, {"r", 0}, {"ends", 255}};
 static const od_operand_spec od_extremes_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_extremes_axes + 0, 2},
@@ -327,22 +334,21 @@ static const od_step od_gemm_cost[] = {OD_TILE(0), OD_K, OD_MUL, OD_KEEP(0), OD_
     OD_ADD, OD_MUL, OD_PRESENT(4), OD_K, OD_TILE(0), OD_MUL, OD_DEVICE_BY_DTYPE(0,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(13,0,255), OD_MUL, OD_STRIDE(4,0), OD_NUMBER(0), OD_DIFFERS,
     OD_KEEP(15), OD_KEPT(11), OD_MUL, OD_NUMBER(1), OD_KEPT(15), OD_SUB, OD_TILE(0), OD_DEVICE(11), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE(14), OD_MUL, OD_ADD, OD_KEPT(14), OD_ADD, OD_MUL,
     OD_ADD, OD_MUL, OD_ADD, OD_LAST, OD_PRESENT(2), OD_KEPT(11), OD_MUL, OD_DEVICE_BY_DTYPE(15,2,255), OD_MUL, OD_KEPT(10), OD_DEVICE_BY_DTYPE(0,7,255), OD_DIV, OD_CEIL, OD_WORK(1,7), OD_MUL,
-    OD_ADD, OD_MUL, OD_LAST, OD_SCALAR(0), OD_NUMBER(1), OD_DIFFERS, OD_KEPT(11), OD_MUL, OD_DEVICE(16), OD_MUL, OD_NUMBER(1), OD_PRESENT(5), OD_SUB, OD_PRESENT(6), OD_MUL, OD_KEPT(11), OD_MUL,
-    OD_DEVICE(12), OD_MUL, OD_ADD, OD_NUMBER(1), OD_DEVICE_BY_DTYPE(17,7,255), OD_DEVICE(16), OD_DIFFERS, OD_SUB, OD_NUMBER(1), OD_BYTES(0), OD_NUMBER(1), OD_DIFFERS, OD_SUB, OD_MUL, OD_KEEP(16),
-    OD_KEPT(11), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_KEEP(17), OD_MUL, OD_PRESENT(5), OD_KEPT(11), OD_DEVICE(16), OD_DEVICE(20), OD_SUB, OD_MUL, OD_KEPT(13), OD_DEVICE(20), OD_MUL, OD_KEEP(18),
-    OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(16), OD_SUB, OD_PRESENT(5), OD_KEPT(11), OD_NUMBER(2), OD_KEPT(17), OD_MUL, OD_KEPT(8), OD_KEPT(17), OD_DEVICE(21), OD_ADD, OD_MUL, OD_ADD,
-    OD_DEVICE(16), OD_ADD, OD_DEVICE(20), OD_SUB, OD_PRESENT(6), OD_DEVICE(12), OD_MUL, OD_ADD, OD_DEVICE(18), OD_ADD, OD_MUL, OD_KEPT(18), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD,
-    OD_ADD};
+    OD_ADD, OD_MUL, OD_LAST, OD_SCALAR(0), OD_NUMBER(1), OD_DIFFERS, OD_KEPT(11), OD_DEVICE(16), OD_MUL, OD_KEEP(16), OD_DEVICE(17), OD_ADD, OD_MUL, OD_NUMBER(1), OD_PRESENT(5), OD_SUB,
+    OD_PRESENT(6), OD_MUL, OD_KEPT(11), OD_MUL, OD_DEVICE(12), OD_MUL, OD_ADD, OD_NUMBER(1), OD_DEVICE_BY_DTYPE(18,7,255), OD_DEVICE(19), OD_DIFFERS, OD_SUB, OD_NUMBER(1), OD_BYTES(0), OD_NUMBER(1),
+    OD_DIFFERS, OD_SUB, OD_MUL, OD_KEEP(17), OD_KEPT(11), OD_DEVICE(20), OD_DEVICE(21), OD_ADD, OD_KEEP(18), OD_MUL, OD_PRESENT(5), OD_KEPT(16), OD_KEPT(13), OD_DEVICE(17), OD_MUL, OD_KEEP(19),
+    OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(17), OD_SUB, OD_PRESENT(5), OD_KEPT(11), OD_NUMBER(2), OD_KEPT(18), OD_MUL, OD_KEPT(8), OD_KEPT(18), OD_DEVICE(22), OD_ADD, OD_MUL, OD_ADD,
+    OD_DEVICE(16), OD_ADD, OD_PRESENT(6), OD_DEVICE(12), OD_MUL, OD_ADD, OD_DEVICE(20), OD_ADD, OD_MUL, OD_KEPT(19), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_ADD};
 static const od_step od_gemm_scratch[] = {OD_NUMBER(1), OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_SUB, OD_BYTES(7), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1),
     OD_DIFFERS, OD_MUL, OD_DEVICE_BY_DTYPE(8,0,255), OD_TILE(0), OD_TILE(1), OD_MUL, OD_MUL, OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_MUL,
-    OD_DEVICE_BY_DTYPE(22,0,255), OD_MUL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(1,1,255), OD_NUMBER(0), OD_DIFFERS, OD_COUNT(0,1), OD_TILE(1), OD_MUL, OD_DEVICE_BY_DTYPE(22,1,255), OD_MUL, OD_MUL,
+    OD_DEVICE_BY_DTYPE(23,0,255), OD_MUL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(1,1,255), OD_NUMBER(0), OD_DIFFERS, OD_COUNT(0,1), OD_TILE(1), OD_MUL, OD_DEVICE_BY_DTYPE(23,1,255), OD_MUL, OD_MUL,
     OD_ADD};
 static const char* const od_gemm_dims[] = {"m", "n"};
 static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes", "product_call_cycles",
-    "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles",
-    "f32_op_cycles", "part_bytes"};
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x20C783C7u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 22, od_gemm_scalars, 5, od_gemm_cost, 332, od_gemm_scratch, 41, 1,
-    od_gemm_constants, 23, 100, 128, 2048, OD_PRINT_NO, OD_JOIN_PANELS};
+    "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "f32_scale_cycles", "f32_pack_cycles", "mul_cycles", "f32_mul_cycles", "i32_convert_cycles",
+    "f32_convert_cycles", "f32_op_cycles", "part_bytes"};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x20C783C7u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 22, od_gemm_scalars, 5, od_gemm_cost, 329, od_gemm_scratch, 41, 1,
+    od_gemm_constants, 24, 100, 128, 2048, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_gemm_nbits_axes[] = {{"m", 0}, {"k", 254}, {"block", 255}, {"k", 254}, {"bytes", 255}, {"n", 1}, {"k", 254}, {"n", 1}, {"k", 254}, {"n", 1}, {"n", 1}, {"m", 0},
     {"n", 1}};
 static const od_operand_spec od_gemm_nbits_operands[] = {{"a", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_nbits_axes + 0, 3},
@@ -362,21 +368,21 @@ static const od_step od_gemm_nbits_cost[] = {OD_TILE(0), OD_K, OD_MUL, OD_COUNT(
     OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(13,0,255), OD_DIV, OD_CEIL, OD_DEVICE_BY_DTYPE(13,0,255), OD_MUL, OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(14,0,255), OD_DIV, OD_CEIL,
     OD_DEVICE_BY_DTYPE(14,0,255), OD_MUL, OD_KEEP(4), OD_MUL, OD_KEEP(5), OD_DEVICE_BY_DTYPE(15,0,3), OD_DIV, OD_MUL, OD_NUMBER(1), OD_PRESENT(3), OD_SUB, OD_KEPT(5), OD_DEVICE_BY_DTYPE(15,0,1),
     OD_DIV, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(6), OD_K, OD_DEVICE_BY_SUMS(16,0), OD_KEPT(3), OD_KEPT(4), OD_MUL, OD_KEEP(7),
-    OD_DEVICE_BY_SUMS(17,0), OD_MUL, OD_ADD, OD_KEEP(8), OD_TILE(0), OD_TILE(1), OD_MUL, OD_KEEP(9), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEEP(10), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_MUL, OD_ADD,
-    OD_MUL, OD_LAST, OD_BYTES(5), OD_NUMBER(4), OD_DIFFERS, OD_KEEP(11), OD_KEPT(9), OD_DEVICE_BY_DTYPE(0,5,255), OD_DIV, OD_CEIL, OD_KEEP(12), OD_MUL, OD_DEVICE_BY_DTYPE(20,5,255), OD_MUL, OD_MUL,
-    OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_K, OD_KEPT(2), OD_MUL, OD_DEVICE(21), OD_MUL, OD_KEPT(11), OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(13),
-    OD_DEVICE_BY_DTYPE(22,0,255), OD_NUMBER(4), OD_DIV, OD_KEPT(8), OD_MUL, OD_LAST, OD_DEVICE_BY_DTYPE(16,0,5), OD_KEPT(7), OD_DEVICE_BY_DTYPE(17,0,5), OD_MUL, OD_ADD, OD_KEEP(14), OD_MUL, OD_ADD,
-    OD_MUL, OD_NUMBER(1), OD_KEPT(13), OD_SUB, OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_PRESENT(4), OD_KEPT(10), OD_MUL, OD_DEVICE_BY_DTYPE(23,4,255), OD_MUL,
-    OD_KEPT(12), OD_WORK(1,5), OD_MUL, OD_ADD, OD_MUL, OD_ADD};
+    OD_DEVICE_BY_SUMS(17,0), OD_MUL, OD_ADD, OD_KEEP(8), OD_TILE(0), OD_TILE(1), OD_MUL, OD_KEEP(9), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEEP(10), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_MUL,
+    OD_TILE(1), OD_DEVICE(7), OD_DIV, OD_CEIL, OD_DEVICE(20), OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_LAST, OD_BYTES(5), OD_NUMBER(4), OD_DIFFERS, OD_KEEP(11), OD_KEPT(9), OD_DEVICE_BY_DTYPE(0,5,255),
+    OD_DIV, OD_CEIL, OD_KEEP(12), OD_MUL, OD_DEVICE_BY_DTYPE(21,5,255), OD_MUL, OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(6), OD_SUB, OD_K, OD_KEPT(2), OD_MUL, OD_DEVICE(22), OD_MUL,
+    OD_KEPT(11), OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_KEEP(13), OD_DEVICE_BY_DTYPE(23,0,255), OD_NUMBER(4), OD_DIV, OD_KEPT(8), OD_MUL, OD_LAST,
+    OD_DEVICE_BY_DTYPE(16,0,5), OD_KEPT(7), OD_DEVICE_BY_DTYPE(17,0,5), OD_MUL, OD_ADD, OD_KEEP(14), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(1), OD_KEPT(13), OD_SUB, OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD,
+    OD_MUL, OD_ADD, OD_ADD, OD_LAST, OD_PRESENT(4), OD_KEPT(10), OD_MUL, OD_DEVICE_BY_DTYPE(24,4,255), OD_MUL, OD_KEPT(12), OD_WORK(1,5), OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const od_step od_gemm_nbits_scratch[] = {OD_BYTES(5), OD_NUMBER(4), OD_DIFFERS, OD_STEPS, OD_NUMBER(1), OD_MAX, OD_NUMBER(1), OD_DIFFERS, OD_MUL, OD_NUMBER(4), OD_TILE(0), OD_TILE(1), OD_MUL,
-    OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_COUNT(0,2), OD_MUL, OD_KEEP(0), OD_MUL, OD_DEVICE_BY_DTYPE(24,0,255), OD_MUL, OD_MUL, OD_ADD,
-    OD_KEPT(0), OD_TILE(1), OD_MUL, OD_NUMBER(2), OD_PRESENT(3), OD_DEVICE_BY_DTYPE(24,3,255), OD_MUL, OD_MAX, OD_MUL, OD_ADD};
+    OD_MUL, OD_MUL, OD_DEVICE_BY_DTYPE(1,0,255), OD_NUMBER(0), OD_DIFFERS, OD_TILE(0), OD_COUNT(0,1), OD_COUNT(0,2), OD_MUL, OD_KEEP(0), OD_MUL, OD_DEVICE_BY_DTYPE(25,0,255), OD_MUL, OD_MUL, OD_ADD,
+    OD_KEPT(0), OD_TILE(1), OD_MUL, OD_NUMBER(2), OD_PRESENT(3), OD_DEVICE_BY_DTYPE(25,3,255), OD_MUL, OD_MAX, OD_MUL, OD_ADD};
 static const char* const od_gemm_nbits_dims[] = {"m", "n"};
 static const char* const od_gemm_nbits_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "row_cycles", "i8_move_cycles", "i8_convert_cycles", "i32_lanes", "i32_op_cycles",
-    "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_mul_cycles",
-    "f32_op_cycles", "convert_cycles", "bf16_mul_cycles", "sum_bytes", "op_cycles", "part_bytes"};
+    "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_scale_cycles",
+    "f32_op_cycles", "f32_pack_cycles", "convert_cycles", "bf16_mul_cycles", "sum_bytes", "op_cycles", "part_bytes"};
 static const od_kernel_spec od_gemm_nbits_spec = {"od::gemm_nbits@1", 0xE8AE9C0Du, od_gemm_nbits_dims, 2, 1, 0, od_gemm_nbits_operands, 6, od_gemm_nbits_types, 3, od_gemm_nbits_scalars, 4,
-    od_gemm_nbits_cost, 201, od_gemm_nbits_scratch, 38, 1, od_gemm_nbits_constants, 25, 107, 128, 2560, OD_PRINT_NO, OD_JOIN_NO};
+    od_gemm_nbits_cost, 208, od_gemm_nbits_scratch, 38, 1, od_gemm_nbits_constants, 26, 107, 128, 2560, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_grid_sample_axes[] = {{"n", 0}, {"c", 1}, {"k", 254}, {"row", 255}, {"n", 0}, {"p", 2}, {"coordinates", 255}, {"n", 0}, {"c", 1}, {"p", 2}};
 static const od_operand_spec od_grid_sample_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_grid_sample_axes + 0, 4},
     {"grid", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_grid_sample_axes + 4, 3},
@@ -398,12 +404,13 @@ static const od_operand_spec od_lrn_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0
     {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 3, 3}};
 static const od_scalar_spec od_lrn_scalars[] = {{"size", 59, OD_SCALAR_U32, 1, 16384, 0, 1, 0}, {"alpha", 60, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
     {"beta", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}, {"bias", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0}};
-static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_DEVICE(2), OD_SCALAR(0), OD_COUNT(0,1),
-    OD_MIN, OD_DEVICE_BY_DTYPE(3,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD,
-    OD_ADD, OD_NUMBER(2), OD_DEVICE_BY_DTYPE(3,0,255), OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_lrn_cost[] = {OD_DEVICE(0), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(1,0,255), OD_MUL, OD_ADD, OD_TILE(0), OD_COUNT(0,1), OD_MUL, OD_TILE(1), OD_DEVICE_BY_DTYPE(2,0,255), OD_DIV,
+    OD_CEIL, OD_MUL, OD_DEVICE(3), OD_SCALAR(0), OD_COUNT(0,1), OD_MIN, OD_DEVICE_BY_DTYPE(4,0,255), OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255),
+    OD_DEVICE_BY_DTYPE(7,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(8,0,255), OD_ADD, OD_ADD, OD_DEVICE_BY_DTYPE(8,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD,
+    OD_MUL, OD_ADD};
 static const char* const od_lrn_dims[] = {"o", "i"};
-static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles"};
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536,
+static const char* const od_lrn_constants[] = {"call_cycles", "pack_cycles", "lanes", "row_cycles", "mul_cycles", "op_cycles", "log_cycles", "exp_cycles", "scale_cycles"};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 36, 0, 0, 0, od_lrn_constants, 9, 63, 128, 1536,
     OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_moments_axes[] = {{"o", 0}, {"length", 255}, {"o", 0}, {"length", 255}, {"o", 0}, {"o", 0}};
 static const od_operand_spec od_moments_operands[] = {{"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_axes + 0, 2},
@@ -434,25 +441,26 @@ static const od_operand_spec od_normalise_operands[] = {{"x", 42, 127u, OD_ROLE_
 static const od_scalar_spec od_normalise_scalars[] = {{"epsilon", 98, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"centre", 99, OD_SCALAR_U32, 0, 1, 0, 4, 0},
     {"sections", 100, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"length", 101, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"x_scale", 102, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
     {"x_zero", 103, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}, {"out_scale", 104, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"out_zero", 105, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}};
-static const od_step od_normalise_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_NUMBER(1), OD_PRESENT(3), OD_ADD, OD_NUMBER(2), OD_SCALAR(1), OD_MUL, OD_ADD, OD_NUMBER(1), OD_SCALAR(2),
-    OD_NUMBER(0), OD_DIFFERS, OD_KEEP(0), OD_SUB, OD_KEEP(1), OD_PRESENT(1), OD_MUL, OD_KEEP(2), OD_ADD, OD_KEPT(0), OD_SCALAR(2), OD_NUMBER(1), OD_MAX, OD_KEEP(3), OD_MUL, OD_KEEP(4), OD_KEPT(1),
-    OD_NUMBER(1), OD_MUL, OD_ADD, OD_ADD, OD_DEVICE(1), OD_MUL, OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(5), OD_COUNT(0,2), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_KEEP(6), OD_MUL, OD_NUMBER(1),
-    OD_KEPT(5), OD_SUB, OD_KEEP(7), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_KEEP(8), OD_MUL, OD_ADD, OD_KEEP(9), OD_SCALAR(1), OD_NUMBER(1), OD_KEPT(1), OD_KEPT(5),
-    OD_NUMBER(1), OD_MUL, OD_KEPT(7), OD_BYTES(0), OD_NUMBER(2), OD_DIFFERS, OD_MUL, OD_ADD, OD_MUL, OD_KEEP(10), OD_NUMBER(6), OD_MUL, OD_ADD, OD_MUL, OD_KEPT(5), OD_DEVICE(4), OD_MUL, OD_KEPT(7),
-    OD_DEVICE_BY_DTYPE(5,0,255), OD_MUL, OD_ADD, OD_KEEP(11), OD_MUL, OD_KEEP(12), OD_NUMBER(1), OD_KEPT(10), OD_ADD, OD_PRESENT(3), OD_ADD, OD_SCALAR(1), OD_ADD, OD_PRESENT(2), OD_ADD, OD_KEPT(11),
-    OD_MUL, OD_ADD, OD_KEPT(5), OD_DEVICE(6), OD_MUL, OD_KEPT(7), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_KEEP(13), OD_ADD, OD_KEPT(2), OD_KEPT(13), OD_DEVICE(6), OD_MAX, OD_KEEP(14),
-    OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(3), OD_COUNT(0,2), OD_KEPT(3), OD_DIV, OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(1), OD_KEPT(9), OD_MUL, OD_ADD,
-    OD_KEPT(14), OD_MUL, OD_ADD, OD_NUMBER(1), OD_SCALAR(1), OD_ADD, OD_KEEP(15), OD_KEPT(10), OD_DEVICE(8), OD_MUL, OD_NUMBER(1), OD_KEPT(10), OD_SUB, OD_DEVICE(6), OD_MUL, OD_ADD, OD_MUL,
-    OD_DEVICE(8), OD_DEVICE(9), OD_ADD, OD_ADD, OD_KEPT(4), OD_KEPT(14), OD_MUL, OD_ADD, OD_ADD, OD_COUNT(0,2), OD_DEVICE(10), OD_MIN, OD_HALVINGS, OD_KEPT(15), OD_DEVICE(11), OD_MUL, OD_KEPT(12),
-    OD_ADD, OD_KEPT(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(5), OD_DEVICE(1), OD_KEPT(8), OD_DEVICE_BY_DTYPE(12,0,255), OD_MUL, OD_ADD, OD_KEPT(6), OD_NUMBER(1), OD_DEVICE(13), OD_MUL, OD_KEEP(16),
-    OD_DEVICE(14), OD_DEVICE(15), OD_ADD, OD_KEEP(17), OD_ADD, OD_DEVICE(6), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_SCALAR(6), OD_NUMBER(0), OD_DIFFERS, OD_DEVICE(1), OD_KEPT(6), OD_DEVICE(8),
-    OD_KEPT(17), OD_ADD, OD_KEPT(16), OD_ADD, OD_DEVICE(14), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
+static const od_step od_normalise_cost[] = {OD_DEVICE(0), OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(0), OD_NUMBER(1), OD_ADD, OD_NUMBER(1), OD_SCALAR(2), OD_NUMBER(0), OD_DIFFERS, OD_KEEP(1),
+    OD_SUB, OD_KEEP(2), OD_KEPT(0), OD_NUMBER(1), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_KEEP(3), OD_BYTES(0), OD_NUMBER(2), OD_DIFFERS, OD_MUL, OD_ADD, OD_MUL, OD_KEEP(4), OD_SUB,
+    OD_DEVICE(1), OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_MUL, OD_NUMBER(1), OD_PRESENT(3), OD_ADD, OD_NUMBER(2), OD_SCALAR(1), OD_MUL, OD_ADD, OD_KEPT(2), OD_PRESENT(1), OD_MUL, OD_KEEP(5),
+    OD_ADD, OD_KEPT(1), OD_SCALAR(2), OD_NUMBER(1), OD_MAX, OD_KEEP(6), OD_MUL, OD_KEEP(7), OD_KEPT(2), OD_NUMBER(1), OD_MUL, OD_ADD, OD_KEEP(8), OD_ADD, OD_DEVICE(2), OD_MUL, OD_KEPT(0),
+    OD_COUNT(0,2), OD_DEVICE(3), OD_DIV, OD_CEIL, OD_KEEP(9), OD_MUL, OD_KEPT(3), OD_COUNT(0,2), OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_KEEP(10), OD_MUL, OD_ADD, OD_KEEP(11), OD_SCALAR(1),
+    OD_NUMBER(1), OD_KEPT(4), OD_NUMBER(6), OD_MUL, OD_ADD, OD_MUL, OD_KEPT(0), OD_DEVICE(5), OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_ADD, OD_KEEP(12), OD_MUL, OD_KEEP(13),
+    OD_NUMBER(1), OD_KEPT(4), OD_ADD, OD_PRESENT(3), OD_ADD, OD_SCALAR(1), OD_ADD, OD_PRESENT(2), OD_ADD, OD_KEPT(12), OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(7), OD_MUL, OD_KEPT(3),
+    OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_ADD, OD_KEEP(14), OD_ADD, OD_KEPT(5), OD_KEPT(14), OD_DEVICE(7), OD_MAX, OD_KEEP(15), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_KEPT(1), OD_KEPT(6),
+    OD_COUNT(0,2), OD_KEPT(6), OD_DIV, OD_DEVICE_BY_DTYPE(4,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2), OD_KEPT(11), OD_MUL, OD_ADD, OD_KEPT(15), OD_DEVICE(7), OD_DEVICE(9), OD_SUB, OD_SUB,
+    OD_MUL, OD_KEPT(8), OD_DEVICE(1), OD_MUL, OD_ADD, OD_ADD, OD_NUMBER(1), OD_SCALAR(1), OD_ADD, OD_KEEP(16), OD_KEPT(4), OD_DEVICE(10), OD_MUL, OD_NUMBER(1), OD_KEPT(4), OD_SUB, OD_DEVICE(9),
+    OD_MUL, OD_ADD, OD_MUL, OD_DEVICE(10), OD_DEVICE(11), OD_ADD, OD_ADD, OD_KEPT(7), OD_KEPT(15), OD_MUL, OD_ADD, OD_ADD, OD_COUNT(0,2), OD_DEVICE(12), OD_MIN, OD_HALVINGS, OD_KEPT(16),
+    OD_DEVICE(13), OD_MUL, OD_KEPT(13), OD_ADD, OD_KEPT(12), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_DEVICE(2), OD_KEPT(10), OD_DEVICE_BY_DTYPE(14,0,255), OD_MUL, OD_ADD, OD_KEPT(9), OD_NUMBER(1),
+    OD_DEVICE(15), OD_MUL, OD_KEEP(17), OD_DEVICE(16), OD_DEVICE(17), OD_ADD, OD_KEEP(18), OD_ADD, OD_DEVICE_BY_DTYPE(18,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_SCALAR(6), OD_NUMBER(0),
+    OD_DIFFERS, OD_DEVICE(2), OD_KEPT(9), OD_DEVICE(10), OD_KEPT(18), OD_ADD, OD_KEPT(17), OD_ADD, OD_DEVICE(16), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
 static const od_step od_normalise_scratch[] = {OD_SCALAR(4), OD_NUMBER(0), OD_DIFFERS, OD_SCALAR(6), OD_NUMBER(0), OD_DIFFERS, OD_MAX, OD_COUNT(0,2), OD_MUL, OD_NUMBER(4), OD_MUL};
 static const char* const od_normalise_dims[] = {"b", "o"};
-static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "f32_div_cycles",
-    "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles"};
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 209,
-    od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
+static const char* const od_normalise_constants[] = {"call_cycles", "f32_pack_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles",
+    "f32_scale_cycles", "f32_div_cycles", "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "scale_cycles"};
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 226,
+    od_normalise_scratch, 11, 0, od_normalise_constants, 19, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {{"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_axes + 0, 3},
     {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_axes + 3, 3}};
@@ -603,14 +611,16 @@ static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_I
 static const uint32_t od_resample_types[] = {1u, 128u, 1u, 1u, 384u, 128u, 0u, 384u};
 static const od_scalar_spec od_resample_scalars[] = {{"outside", 82, OD_SCALAR_U32, 0, 4294967295.0, 0, 3, 0}};
 static const od_step od_resample_cost[] = {OD_DEVICE(0), OD_TILE(2), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_DEVICE(1), OD_COUNT(1,1), OD_NUMBER(1), OD_PRESENT(2),
-    OD_ADD, OD_KEEP(1), OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(2,3,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1), OD_DEVICE(3), OD_DIV, OD_KEEP(2), OD_PRESENT(2),
-    OD_DEVICE_BY_DTYPE(4,3,255), OD_DEVICE_BY_DTYPE(5,3,255), OD_ADD, OD_MUL, OD_KEEP(3), OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_TILE(0),
-    OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(2,3,255), OD_DIV, OD_CEIL, OD_KEEP(4), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL, OD_DEVICE(6), OD_DIV, OD_CEIL,
-    OD_KEPT(4), OD_ADD, OD_MIN, OD_DEVICE(7), OD_MUL, OD_KEPT(4), OD_KEPT(1), OD_KEPT(2), OD_MUL, OD_KEPT(3), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD};
+    OD_NUMBER(1), OD_DEVICE_BY_DTYPE(2,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1),
+    OD_DEVICE(4), OD_DIV, OD_KEEP(1), OD_PRESENT(2), OD_DEVICE_BY_DTYPE(5,3,255), OD_DEVICE_BY_DTYPE(6,3,255), OD_ADD, OD_MUL, OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1),
+    OD_KEPT(0), OD_SUB, OD_TILE(0), OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_KEEP(2), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL,
+    OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEPT(2), OD_ADD, OD_MIN, OD_DEVICE(8), OD_MUL, OD_KEPT(2), OD_NUMBER(1), OD_PRESENT(2), OD_ADD, OD_KEPT(1), OD_MUL, OD_PRESENT(2), OD_DEVICE_BY_DTYPE(9,3,255),
+    OD_DEVICE_BY_DTYPE(6,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD};
 static const char* const od_resample_dims[] = {"o", "j", "i"};
-static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "lanes", "loads_per_cycle", "mul_cycles", "op_cycles", "vector_bytes", "gather_cycles"};
-static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 77,
-    0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
+static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "pack_cycles", "lanes", "loads_per_cycle", "scale_cycles", "op_cycles", "vector_bytes", "gather_cycles",
+    "mul_cycles"};
+static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 85,
+    0, 0, 0, od_resample_constants, 10, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_rotate_axes[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}, {"batch", 0}, {"place", 2}, {"half", 255}, {"batch", 0}, {"place", 2}, {"half", 255},
     {"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
 static const od_operand_spec od_rotate_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_axes + 0, 4},
@@ -680,14 +690,14 @@ static const od_step od_softmax_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(1), 
     OD_KEPT(0), OD_SUB, OD_KEEP(1), OD_NUMBER(1), OD_MUL, OD_ADD, OD_MUL, OD_NUMBER(3), OD_DEVICE(2), OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_MUL, OD_KEPT(1), OD_COUNT(0,1),
     OD_DEVICE_BY_DTYPE(1,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE_BY_DTYPE(3,0,255), OD_DEVICE_BY_DTYPE(4,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(5,0,255), OD_ADD, OD_DEVICE_BY_DTYPE(6,0,255),
     OD_ADD, OD_SCALAR(0), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(4,0,255), OD_MUL, OD_MUL, OD_NUMBER(1), OD_SCALAR(0), OD_SUB, OD_KEEP(2), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_ADD, OD_ADD, OD_MUL,
-    OD_ADD, OD_SCALAR(0), OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_KEPT(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(1), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN,
-    OD_HALVINGS, OD_KEEP(3), OD_DEVICE_BY_DTYPE(10,0,255), OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(10,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_ADD,
-    OD_MUL, OD_ADD, OD_MUL, OD_ADD};
+    OD_ADD, OD_SCALAR(0), OD_DEVICE_BY_DTYPE(8,0,255), OD_MUL, OD_KEPT(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_DEVICE_BY_DTYPE(10,0,255), OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(1), OD_COUNT(0,1),
+    OD_DEVICE_BY_DTYPE(1,0,255), OD_MIN, OD_HALVINGS, OD_KEEP(3), OD_DEVICE_BY_DTYPE(11,0,255), OD_DEVICE_BY_DTYPE(3,0,255), OD_ADD, OD_MUL, OD_KEPT(3), OD_DEVICE_BY_DTYPE(11,0,255),
+    OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_softmax_dims[] = {"o", "i"};
-static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "mul_cycles", "log_cycles", "div_cycles",
-    "move_cycles"};
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 82, 0, 0, 0,
-    od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
+static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_cycles", "compare_cycles", "op_cycles", "exp_cycles", "sum_cycles", "scale_cycles", "log_cycles", "div_cycles",
+    "pack_cycles", "move_cycles"};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 84, 0, 0, 0,
+    od_softmax_constants, 12, 61, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_softmax_bytes_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"entries", 255}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_bytes_operands[] = {{"x", 42, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_softmax_bytes_axes + 0, 3},
     {"powers", 58, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_bytes_axes + 3, 1},
@@ -696,22 +706,23 @@ static const od_scalar_spec od_softmax_bytes_scalars[] = {{"factor", 65, OD_SCAL
     {"length", 67, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0}};
 static const od_step od_softmax_bytes_cost[] = {OD_DEVICE(0), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(1), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_TILE(0), OD_TILE(1), OD_NUMBER(1),
     OD_DIFFERS, OD_KEEP(0), OD_TILE(1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_KEEP(1), OD_MUL, OD_NUMBER(1), OD_KEPT(0), OD_SUB, OD_KEEP(2), OD_NUMBER(1), OD_MUL, OD_ADD, OD_NUMBER(3), OD_DEVICE(3),
-    OD_MUL, OD_DEVICE_BY_DTYPE(4,1,255), OD_ADD, OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_TILE(1), OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1),
-    OD_DEVICE_BY_DTYPE(5,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(3), OD_DEVICE_BY_DTYPE(6,0,255), OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(5,0,255), OD_MIN, OD_HALVINGS,
-    OD_DEVICE_BY_DTYPE(7,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(3), OD_DEVICE_BY_DTYPE(8,0,255), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(9,0,255), OD_MUL, OD_ADD,
-    OD_MUL, OD_ADD, OD_NUMBER(2), OD_KEPT(0), OD_COUNT(0,1), OD_KEPT(1), OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(4), OD_MUL, OD_DEVICE(2),
-    OD_DEVICE(10), OD_DIV, OD_DEVICE(11), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(4), OD_MUL, OD_KEEP(5), OD_KEPT(2), OD_COUNT(0,1), OD_MUL, OD_KEEP(6), OD_ADD, OD_DEVICE_BY_DTYPE(8,1,255),
-    OD_MUL, OD_KEPT(6), OD_DEVICE_BY_DTYPE(7,1,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(5), OD_KEPT(2), OD_COUNT(0,1), OD_NUMBER(256), OD_MIN, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD,
-    OD_DEVICE_BY_DTYPE(12,1,255), OD_NUMBER(2), OD_DEVICE(11), OD_MUL, OD_ADD, OD_DEVICE(2), OD_DEVICE(13), OD_DIV, OD_NUMBER(2), OD_DEVICE(14), OD_MUL, OD_NUMBER(2), OD_DEVICE(15), OD_MUL, OD_ADD,
-    OD_NUMBER(2), OD_DEVICE(16), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(17), OD_DEVICE(18), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(2), OD_COUNT(0,1),
-    OD_NUMBER(256), OD_MAX, OD_NUMBER(256), OD_DIFFERS, OD_MUL, OD_DEVICE(3), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(2), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL, OD_ADD,
-    OD_MUL, OD_ADD};
+    OD_MUL, OD_DEVICE_BY_DTYPE(4,1,255), OD_ADD, OD_DEVICE(5), OD_ADD, OD_MUL, OD_KEPT(0), OD_COUNT(0,1), OD_TILE(1), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_MUL, OD_KEPT(2),
+    OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(6,0,255), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(3), OD_DEVICE_BY_DTYPE(7,0,255), OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE_BY_DTYPE(6,0,255), OD_MIN,
+    OD_HALVINGS, OD_DEVICE_BY_DTYPE(8,0,255), OD_DEVICE_BY_DTYPE(7,0,255), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_KEPT(3), OD_DEVICE_BY_DTYPE(9,0,255), OD_NUMBER(2), OD_DEVICE_BY_DTYPE(10,0,255),
+    OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_KEPT(0), OD_COUNT(0,1), OD_KEPT(1), OD_MUL, OD_MUL, OD_KEPT(2), OD_COUNT(0,1), OD_DEVICE(2), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_KEEP(4), OD_MUL,
+    OD_DEVICE(2), OD_DEVICE(11), OD_DIV, OD_DEVICE(12), OD_ADD, OD_MUL, OD_ADD, OD_KEPT(0), OD_KEPT(4), OD_MUL, OD_KEEP(5), OD_KEPT(2), OD_COUNT(0,1), OD_MUL, OD_KEEP(6), OD_ADD,
+    OD_DEVICE_BY_DTYPE(9,1,255), OD_MUL, OD_KEPT(6), OD_DEVICE_BY_DTYPE(8,1,255), OD_MUL, OD_ADD, OD_ADD, OD_KEPT(5), OD_KEPT(2), OD_COUNT(0,1), OD_NUMBER(256), OD_MIN, OD_DEVICE(2), OD_DIV,
+    OD_CEIL, OD_MUL, OD_ADD, OD_DEVICE(13), OD_NUMBER(2), OD_DEVICE(12), OD_MUL, OD_ADD, OD_DEVICE(2), OD_DEVICE(14), OD_DIV, OD_NUMBER(2), OD_DEVICE(15), OD_MUL, OD_NUMBER(2), OD_DEVICE(16),
+    OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(17), OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_NUMBER(2), OD_DEVICE(18), OD_DEVICE(19), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_ADD, OD_KEPT(2),
+    OD_COUNT(0,1), OD_NUMBER(256), OD_MAX, OD_NUMBER(256), OD_DIFFERS, OD_MUL, OD_DEVICE(3), OD_NUMBER(4), OD_NUMBER(256), OD_BYTES(2), OD_MUL, OD_DEVICE(1), OD_DIV, OD_CEIL, OD_MUL, OD_ADD, OD_MUL,
+    OD_ADD, OD_MUL, OD_ADD};
 static const od_step od_softmax_bytes_scratch[] = {OD_NUMBER(5120)};
 static const char* const od_softmax_bytes_dims[] = {"o", "i"};
-static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "lanes", "compare_cycles", "move_cycles", "op_cycles",
-    "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "mul_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles", "i32_compare_cycles"};
+static const char* const od_softmax_bytes_constants[] = {"call_cycles", "vector_bytes", "i32_lanes", "row_cycles", "div_cycles", "f32_pack_cycles", "lanes", "compare_cycles", "move_cycles",
+    "op_cycles", "convert_cycles", "lookups_per_cycle", "i32_convert_cycles", "f32_scale_cycles", "i64_lanes", "i64_mul_cycles", "i64_compare_cycles", "i64_move_cycles", "i32_op_cycles",
+    "i32_compare_cycles"};
 static const od_kernel_spec od_softmax_bytes_spec = {"od::softmax_bytes@1", 0xC86A4A35u, od_softmax_bytes_dims, 2, 0, 0, od_softmax_bytes_operands, 3, 0, 0, od_softmax_bytes_scalars, 3,
-    od_softmax_bytes_cost, 170, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 19, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_TILES};
+    od_softmax_bytes_cost, 172, od_softmax_bytes_scratch, 1, 0, od_softmax_bytes_constants, 20, 68, 128, 2560, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_table_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"entries", 255}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_table_operands[] = {{"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_table_axes + 0, 5},
     {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_table_axes + 5, 1},
