@@ -332,7 +332,7 @@ WRONG = {
     ("210, 256, 2048,", "210, 256, 0,"): "0 bytes of code; accepted: multiples of 16",
     ("210, 256, 2048,", "210, 256, 2047,"): "2,047 bytes of code",
     ("OD_PRINT_NO, ", "7u, "): "prints: 7; accepted: 0 to 2",
-    ("OD_JOIN_NO}", "7u}"): "joins: 7; accepted: 0 to 3",
+    ("OD_JOIN_NO}", "7u}"): "joins: 7; accepted: 0 to 4",
     ("test_blend_cost, 5,", "0, 5,"): "a table of its declaration is null",
     ("blend_operands, 8, 0, 0,", "blend_operands, 8, 0, 1,"): "a table of its declaration is null",
     ('"test::blend@1"', '"test::' + "b" * 64 + '@1"'): "a name of more than 64 bytes",
