@@ -10,9 +10,10 @@ less room in memory tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf, isfinite
 
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
@@ -21,14 +22,16 @@ from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.index_space import OUTPUT, Operand
+from onedispatch.operators.scheduling.keeping import in_buffers
+from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.resources import Resources, resources
 from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
 
-PLANS = 6  # that are followed at a time
-ROOM = 2048  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
+PLANS = 3  # that are followed at a time
+ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,12 @@ def group(
         return tuple(units), ()
     planner = _Planner(units, outputs, limits, selector)
     best = planner.best()
-    changed = {i: planner.operator_with(i, best.kept) for i in range(len(units)) if units[i].operator}
-    found = [replace(u, operator=changed[i]) if i in changed else u for i, u in enumerate(units)]
+    found = [
+        unit
+        if unit.operator is None
+        else replace(unit, operator=planner.operator_with(i, unit.operator, best.kept))
+        for i, unit in enumerate(units)
+    ]
     return tuple(found), best.kept
 
 
@@ -85,7 +92,7 @@ class _Planner:
     outputs: frozenset[str]
     limits: Resources
     selector: Selector
-    _made: dict[_Key, tuple[Operator, float] | None] = field(default_factory=dict)
+    _costs: dict[_Key, float] = field(default_factory=dict)
 
     def best(self) -> _Plan:
         plans = [_Plan()]
@@ -106,16 +113,14 @@ class _Planner:
     def _after(self, plan: _Plan, i: int, operator: Operator) -> Iterator[_Plan]:
         """Plans with unit ``i`` done: its result in device memory, or kept."""
         for kept in (plan.kept, *((*plan.kept, one) for one in self._ways(plan, i, operator))):
-            made = self._solved(i, operator, kept)
-            if made is not None:
-                yield _Plan(kept, plan.cost + made[1])
+            cost = self._cost(i, operator, kept)
+            if isfinite(cost):
+                yield _Plan(kept, plan.cost + cost)
 
-    def operator_with(self, i: int, kept: tuple[KeptTensor, ...]) -> Operator:
-        operator = self.units[i].operator
-        assert operator is not None
-        made = self._solved(i, operator, kept)
-        assert made is not None
-        return made[0]
+    def operator_with(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> Operator:
+        """A unit's operator where ``kept`` stay."""
+        buffers, occupied = self._around(i, operator, kept)
+        return operator.keeping(buffers, occupied, self.selector) if occupied else operator
 
     # -- ways to keep a result ------------------------------------------------------------------
 
@@ -169,12 +174,20 @@ class _Planner:
         return [x for x in operator.plain_nests[0].strided if tensors[x.tensor].name == name]
 
     def _all_take(self, one: KeptTensor, readers: Sequence[int]) -> bool:
-        """Whether every reader could take it, were it the only tensor that stays."""
+        """Whether its maker and every reader could take it, were it the only tensor that stays."""
         alone = (replace(one, top=one.buffer.words),)
-        for i in (one.maker, *readers):
-            operator = self.units[i].operator
-            if operator is None or self._solved(i, operator, alone) is None:
-                return False
+        users = [(i, op) for i in (one.maker, *readers) if (op := self.units[i].operator) is not None]
+        plain = all(self._is_cut_by(i, op, alone) for i, op in users)  # before anything is searched
+        return plain and all(isfinite(self._cost(i, op, alone)) for i, op in users)
+
+    def _is_cut_by(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> bool:
+        buffers, occupied = self._around(i, operator, kept)
+        if operator.owns_transaction or len(operator.plain_nests) != 1:
+            return False
+        try:
+            in_buffers(operator.plain_nests[0], buffers, occupied)
+        except Unsupported:
+            return False
         return True
 
     def _place(self, plan: _Plan, one: KeptTensor) -> KeptTensor | None:
@@ -200,36 +213,50 @@ class _Planner:
 
     # -- what it costs ---------------------------------------------------------------------------
 
-    def _solved(
+    def _cost(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> float:
+        """Modelled cycles of a unit's operator where ``kept`` stay; infinity where it cannot run so."""
+        buffers, occupied = self._around(i, operator, kept)
+        shapes = tuple(sorted((n, replace(buffer, at=0)) for n, buffer in buffers.items()))
+        key = self._kinds[i], shapes, occupied
+        if key not in self._costs:
+            self._costs[key] = _cost_of(operator, buffers, occupied, self.selector)
+        return self._costs[key]
+
+    @cached_property
+    def _kinds(self) -> dict[int, int]:
+        """Numbers of units; those whose operators are the same problems have one."""
+        kinds: dict[Hashable, int] = {}
+        found: dict[int, int] = {}
+        for i, unit in enumerate(self.units):
+            if unit.operator is not None:
+                nests = () if unit.operator.owns_transaction else unit.operator.plain_nests
+                problems = tuple(Problem.of(nest, self.limits.device) for nest in nests) or i
+                named = tuple(t.name == unit.operator.inputs[0].name for t in unit.operator.inputs)
+                found[i] = kinds.setdefault((problems, named), i)
+        return found
+
+    def _around(
         self, i: int, operator: Operator, kept: Sequence[KeptTensor]
-    ) -> tuple[Operator, float] | None:
-        """A unit's operator where ``kept`` stay, and what it costs; None where it cannot run so."""
+    ) -> tuple[dict[int, Buffer], int]:
+        """The buffers of an operator's tensors, by the numbers that its nest calls them by, and the words of
+        memory tiles that are taken while it runs."""
         alive = [k for k in kept if k.maker <= i <= k.last]
         occupied = -(-max((k.top for k in alive), default=0) // ROOM) * ROOM
-        buffers = self._buffers_of(operator, alive)
-        key = i, tuple(sorted(buffers.items())), occupied
-        if key not in self._made:
-            self._made[key] = self._solve(operator, buffers, occupied)
-        return self._made[key]
-
-    def _solve(
-        self, operator: Operator, buffers: Mapping[int, Buffer], occupied: int
-    ) -> tuple[Operator, float] | None:
-        made = operator
-        if occupied:
-            try:
-                made = operator.keeping(buffers, occupied, self.selector)
-                _check_descriptors(made)
-            except (Unsupported, SolutionError):
-                return None
-        return made, sum(estimated(schedule) for schedule in made.schedules)
-
-    def _buffers_of(self, operator: Operator, alive: Sequence[KeptTensor]) -> dict[int, Buffer]:
-        """The buffers of an operator's tensors, by the numbers that its nest calls them by."""
         end = 4 * self.limits.mem_words
         held = {k.tensor.name: replace(k.buffer, at=end - 4 * k.top) for k in alive}
         made = {OUTPUT - n: held[t.name] for n, t in enumerate(operator.outputs) if t.name in held}
-        return made | {n: held[t.name] for n, t in enumerate(operator.inputs) if t.name in held}
+        return made | {n: held[t.name] for n, t in enumerate(operator.inputs) if t.name in held}, occupied
+
+
+def _cost_of(operator: Operator, buffers: Mapping[int, Buffer], occupied: int, selector: Selector) -> float:
+    made = operator
+    if occupied:
+        try:
+            made = operator.keeping(buffers, occupied, selector)
+            _check_descriptors(made)
+        except (Unsupported, SolutionError):
+            return inf
+    return sum(estimated(schedule) for schedule in made.schedules)
 
 
 def _walk(operand: Operand) -> tuple[object, ...]:

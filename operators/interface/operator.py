@@ -178,7 +178,11 @@ class Operator:
         if self.owns_transaction or (buffers and len(self.plain_nests) != 1):
             raise Unsupported(f"{self.name} is no single loop nest", "operators of one nest")
         nests = [in_buffers(nest, buffers, occupied) for nest in self.plain_nests]
-        found = [select(nest, self.device, selector) for nest in nests]
+        before = [None] * len(nests) if buffers else self.schedules
+        found = [
+            _with_less_room(nest, schedule) or select(nest, self.device, selector)
+            for nest, schedule in zip(nests, before, strict=True)
+        ]
         return self.replaced(schedules=found, buffers=buffers, plain_nests=self.plain_nests, _nests=nests)
 
     @property
@@ -292,6 +296,15 @@ class Operator:
     def _emitted(self) -> NestProgram:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
         return emit_nests(self._bound, self.device, params_argument=arguments)
+
+
+def _with_less_room(nest: Nest, schedule: Schedule | None) -> Schedule | None:
+    """``schedule`` for ``nest``, the same with less room in memory tiles, where that changes nothing."""
+    if schedule is None:
+        return None
+    less = Schedule(nest, schedule.device, schedule.solution)
+    same = less.rings_fit and (less.holds, less.out_parts) == (schedule.holds, schedule.out_parts)
+    return less if same else None
 
 
 def _images(nest: Nest) -> Iterator[Image]:

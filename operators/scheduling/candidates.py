@@ -8,7 +8,7 @@ it is made, and whatever chooses later has something to choose from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,8 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
 def _even_shares(members: int, dim: Dim) -> list[int]:
     """Tiles that cut what a column has of a dimension into equal parts."""
     most = min(members, max(dim.max_tile, dim.multiple))
-    return [n for n in range(1, most + 1) if members % n == 0 and n % dim.multiple == 0]
+    low = [n for n in range(1, isqrt(members) + 1) if members % n == 0]
+    return [n for n in sorted({*low, *(members // n for n in low)}) if n <= most and n % dim.multiple == 0]
 
 
 def one_tile(tiles: Sequence[int], k_tile: int) -> tuple[list[Array], Array]:
@@ -81,6 +82,9 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
     split = nest.split
     if split is not None:
         per_dim[split.dim] = _even_shares(split.members, nest.dims[split.dim]) or per_dim[split.dim]
+    if nest.out_kept:  # every word in one tile alone
+        even = [[n for n in c if d.extent % n == 0] for d, c in zip(nest.dims, per_dim, strict=True)]
+        per_dim = [found or choices for found, choices in zip(even, per_dim, strict=True)]
     k_choices = [1]
     if nest.reduces and nest.k_extent > 0:
         k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)
