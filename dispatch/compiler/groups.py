@@ -267,5 +267,6 @@ def _check_descriptors(operator: Operator) -> None:
     """Raises ``SolutionError`` where memory tiles have too few descriptors."""
     for schedule in operator.schedules:
         if any(schedule.kept):
-            feeds = Feeds(schedule)
-            MemTile(schedule, tuple(feeds.rows_served(0)), feeds)
+            feeds, columns = Feeds(schedule), schedule.mapping.columns
+            for column in sorted({0, min(1, columns - 1), columns - 1} if schedule.nest.halo else {0}):
+                MemTile(schedule, tuple(feeds.rows_served(column)), feeds, column)

@@ -213,7 +213,7 @@ class _NestEmitter:
     params: bytearray = field(default_factory=bytearray)
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
-    _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
+    _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by column, core rows served
     _streams: dict[tuple[int, ...], Pattern] = field(default_factory=dict)  # by their words
 
     @property
@@ -273,9 +273,11 @@ class _NestEmitter:
 
     def _mem_tile(self, column: int) -> MemTile:
         served = tuple(self.bound.feeds.rows_served(column)) if self.bound.loads_resident else ()
-        if served not in self._mem_tiles:
-            self._mem_tiles[served] = MemTile(self.bound.schedule, served, self.bound.feeds)
-        return self._mem_tiles[served]
+        # Columns do alike, but for those at the ends of what others take from their neighbours.
+        key = (column if self.bound.schedule.nest.halo is not None else 0), *served
+        if key not in self._mem_tiles:
+            self._mem_tiles[key] = MemTile(self.bound.schedule, served, self.bound.feeds, column)
+        return self._mem_tiles[key]
 
     def _tasks(self, column: int) -> None:
         for t in self._mem_tile(column).tasks:
@@ -300,7 +302,7 @@ class _NestEmitter:
             if not counts[port]:
                 continue
             acquire, release = (full, empty) if port == 2 else (empty, full)
-            bd = overlay.core_bd(at, words, acquire, release, depth)
+            bd = overlay.core_bd(at, words, acquire, release, depth, dims=s.arrival if port == 1 else ())
             per_run = s.steps_per_chunk(port)
             starts = range(0, counts[port], MAX_REPEAT)
             runs = [(done * per_run, min(MAX_REPEAT, counts[port] - done)) for done in starts]

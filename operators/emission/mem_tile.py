@@ -60,9 +60,10 @@ class TileTask:
 class MemTile:
     """What one column's memory tile is set up to do."""
 
-    def __init__(self, schedule: Schedule, in0_rows: Sequence[int], feeds: Feeds) -> None:
+    def __init__(self, schedule: Schedule, in0_rows: Sequence[int], feeds: Feeds, column: int) -> None:
         self.schedule = schedule
         self.feeds = feeds
+        self.column = column
         self.limits = resources(schedule.device)
         self.bds: dict[int, Sequence[int]] = {}
         self.locks: list[tuple[int, int]] = []  # (lock, value) for this nest; restored afterwards
@@ -211,8 +212,7 @@ class MemTile:
     # -- what stays ------------------------------------------------------------------------
 
     def _send_kept(self, port: int, send: _Send, ring: _Ring | None) -> None:
-        """Sends chunks of a port that stay here, each with its part in ``ring`` behind it. All columns do
-        alike."""
+        """Sends chunks of a port that stay here, each with its part in ``ring`` behind it."""
         last = None
         if ring is not None:
             ((empty, full),), words = ring.locks, self.schedule.ring_words(port)
@@ -220,7 +220,7 @@ class MemTile:
             slots = overlay.Slots(overlay.RING_SLOTS)
             self.bds[last] = overlay.mem_bd(ring.at[0], words, (full, empty), slots, None, send.packet)
         steps = self.schedule.steps_per_chunk(port)
-        for task in self.feeds.send(port, 0, send.row):
+        for task in self.feeds.send(port, self.column, send.row):
             patterns = task.patterns if last is None else task.patterns[:-1]
             chain = self._chain(send.channel, MM2S, patterns, send.packet, last)
             self._push_at(task.first * steps, 1, MM2S, send.channel, chain, task.repeat)
@@ -228,7 +228,7 @@ class MemTile:
     def _kept_outputs(self) -> None:
         for row in range(self.schedule.active_rows):
             channel = OUT_FILL + row % ROW_LANES
-            for task in self.feeds.drain(0, [row]):
+            for task in self.feeds.drain(self.column, [row]):
                 chain = self._chain(channel, S2MM, task.patterns)
                 steps = task.first * self.schedule.inner_steps
                 self._push_at(steps, 0, S2MM, channel, chain, task.repeat)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from onedispatch.operators.declarations.params import PARAM_LOCKS
@@ -337,12 +337,19 @@ def _core_param_bds(limits: Resources) -> Iterator[tuple[int, list[int]]]:
 
 @lru_cache(maxsize=4096)  # columns, and operators of one kind, have the same ones
 def core_bd(
-    base: int, words: int, acquire: int, release: int, slots: int = 1, packet: int | None = None
+    base: int,
+    words: int,
+    acquire: int,
+    release: int,
+    slots: int = 1,
+    packet: int | None = None,
+    dims: tuple[tuple[int, int], ...] = (),
 ) -> tuple[int, ...]:
     """A core BD over ``slots`` buffers in turn, from byte ``base``, that takes one and gives one."""
     described = CoreBd.at(
         base,
         words,
+        dims,
         iteration=(words, slots) if slots > 1 else None,
         acquire=(acquire, -1),
         release=(release, 1),
@@ -395,15 +402,16 @@ def mem_bd(
 
 @lru_cache(maxsize=4096)
 def kept_bd(pattern: Pattern, next_bd: int | None = None, packet: int | None = None) -> tuple[int, ...]:
-    """A memory tile's BD over what stays there between operators. It takes no lock: whoever wrote is done."""
+    """A memory tile's BD over what stays there between operators, or in its neighbours. It takes no lock:
+    whoever wrote is done."""
     wrap, step = pattern.iteration
     *inner, (_, outermost) = pattern.dims
     described = MemBd.at(
-        4 * pattern.base,
+        0,
         pattern.words,
         (*((stride, count) for count, stride in inner), (outermost, 0)),  # the length bounds the outermost
         iteration=(step, wrap) if wrap > 1 else None,
         next_bd=next_bd,
         packet_id=packet,
     )
-    return tuple(described.to_words())
+    return tuple(replace(described, base=described.base + pattern.base).to_words())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,13 @@ from onedispatch.operators.scheduling.access_pattern import MAX_CHAIN, ChunkTask
 from onedispatch.operators.scheduling.index_space import AUX, IntArray, K, Operand, Packed, kept
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.transactions.base.errors import SolutionError
+from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
 
+
+_TILE_WORDS = reg.MEM.own_memory_view // 4  # from a memory tile to its neighbour, as descriptors see them
 
 ConstantOffsets = dict[Hashable, int]
 """Where packed constants lie, by what they hold and how that is laid out."""
@@ -152,6 +157,8 @@ class Feeds:
         Where shims bring more of each chunk, a last pattern of one word stands for it.
         """
         s = self.schedule
+        if port == 1 and s.nest.halo is not None:
+            return self._send_with_halo(s.nest.halo, column)
         operands = [x for x in s.ports[port] if kept([x])]
         offsets = self._taken(port, operands, column, [row])[0].reshape(-1, len(operands))
         boxes = [self._box(x) for x in operands]
@@ -159,6 +166,36 @@ class Feeds:
             offsets = np.pad(offsets, ((0, 0), (0, 1)))
             boxes.append(((1, 1),))
         return chunk_tasks(offsets, boxes)
+
+    def _send_with_halo(self, operand: Operand, column: int) -> Iterator[ChunkTask]:
+        """The same of chunks that reach into the memory tiles of neighbours: members of the axis that columns
+        share follow one another, those of each tile by a descriptor of their own."""
+        s, buffer = self.schedule, operand.buffer
+        assert buffer is not None
+        at = buffer.split_axis(operand.shape, operand.strides)
+        assert at is not None
+        shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+        local, held = operand.in_column(column), buffer.share // operand.strides[at]
+        box, per_word = list(zip(shape, local.strides, strict=True)), operand.dtype.per_word
+        box[-1] = (box[-1][0] // per_word, per_word)
+        step = box[at][1] // per_word
+        rest = [(n, stride // per_word) for d, (n, stride) in enumerate(box) if d != at]
+        first = self._taken(1, [operand], column, [0]).reshape(-1)
+        origins = self._taken(1, [_along(operand, at)], column, [0]).reshape(-1)
+        ends = [*np.flatnonzero(np.diff(origins)) + 1, len(origins)]
+        for start, end in pairwise([0, *ends]):
+            member = int(origins[start])
+            boxes, moves = [], []
+            for owner in range(member // held, (member + shape[at] - 1) // held + 1):
+                low, high = max(member, owner * held), min(member + shape[at], (owner + 1) * held)
+                if abs(owner - column) > 1:
+                    given = f"members {low} to {high - 1} for column {column}"
+                    raise SolutionError(f"what {operand.name} keeps", given, "those of it and its neighbours")
+                boxes.append((*reversed(rest), (high - low, step)))
+                moves.append((low - member - (owner - column) * held) * step + (owner - column) * _TILE_WORDS)
+            offsets = first[start:end, None] + np.array(moves, np.int64)
+            for task in chunk_tasks(offsets, boxes):
+                yield replace(task, first=task.first + start)
 
     def _taken(
         self, port: int, operands: Sequence[Operand | Packed], column: int, rows: Sequence[int]
@@ -178,6 +215,12 @@ class Feeds:
         sequence = offsets.transpose(1, 0, 2, 3).reshape(-1, len(outputs))
         longest = MAX_CHAIN if s.kept[2] else len(s.limits.shim_bds[S2MM, 0])
         return chunk_tasks(sequence, [self._box(x) for x in outputs], longest)
+
+
+def _along(operand: Operand, axis: int) -> Operand:
+    """A view whose offsets, in words, are where chunks of ``operand`` begin along one of its axes."""
+    strides = tuple(operand.dtype.per_word if d == axis else 0 for d in range(len(operand.strides)))
+    return replace(operand, strides=strides, offset=0, buffer=None)
 
 
 def _in_column(operand: Operand | Packed, column: int) -> Operand | Packed:

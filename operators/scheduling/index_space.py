@@ -211,8 +211,13 @@ class Split(NamedTuple):
 def split_of(nest: LoopNest, operand: Operand) -> Split:
     """How the buffer of ``operand`` lays an index dimension over the columns.
 
-    Raises ``Unsupported`` where its columns would need what lies in others.
+    Raises ``Unsupported`` where its columns would need what lies beyond their neighbours.
     """
+    return _cut_by(nest, operand)[0]
+
+
+def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
+    """The split, and whether columns take what their neighbours have, too."""
     buffer = operand.buffer
     assert buffer is not None
     at = buffer.split_axis(operand.shape, operand.strides)
@@ -221,16 +226,16 @@ def split_of(nest: LoopNest, operand: Operand) -> Split:
     access, held = operand.access[at], buffer.share // operand.strides[at]
     if access.dim is None or access.dim == K or access.whole or access.den != 1:
         raise Unsupported(f"{operand.name}, of which every tile takes all", "what each column has a part of")
-    dim, members = access.dim, nest.dims[access.dim].extent // buffer.columns
+    dim, extent = access.dim, nest.dims[access.dim].extent
+    members, halo = extent // buffer.columns, False
     for column in range(buffer.columns):
-        first, last = column * members, (column + 1) * members - 1
-        low, high = access.a * first + access.start, access.a * last + access.end
-        if (
-            members * buffer.columns != nest.dims[dim].extent
-            or not column * held <= low <= high < (column + 1) * held
-        ):
+        low = max(access.a * column * members + access.start, 0)
+        high = min(access.a * ((column + 1) * members - 1) + access.end, operand.shape[at] - 1)
+        near = (column - 1) * held <= low and high < (column + 2) * held
+        if members * buffer.columns != extent or not near or access.align > 1 and low % access.align:
             raise Unsupported(f"{operand.name}: columns take what others have", "shares that they have whole")
-    return Split(dim, buffer.columns, members)
+        halo = halo or low < column * held or high >= (column + 1) * held
+    return Split(dim, buffer.columns, members), halo
 
 
 def kept(operands: Iterable[Operand | Packed]) -> bool:
@@ -295,6 +300,15 @@ class LoopNest:
         if len(found) > 1:
             raise Unsupported(f"buffers cut along {sorted(found)}", "one dimension that all are cut along")
         return next(iter(found), None)
+
+    @cached_property
+    def halo(self) -> Operand | None:
+        """The operand of which columns take what the memory tiles of their neighbours have, too."""
+        found = [x for x in self.strided if x.buffer is not None and _cut_by(self, x)[1]]
+        if len(found) > 1 or any(x.output is not None for x in found):
+            names = ", ".join(x.name for x in found)
+            raise Unsupported(f"{names} beyond the shares of columns", "one input of which they take more")
+        return found[0] if found else None
 
     @property
     def out_kept(self) -> bool:

@@ -18,11 +18,14 @@ _PLAIN = Access(0)
 def in_shares(nest: Nest, mapping: Mapping) -> bool:
     """Whether each column takes its own shares of what stays in memory tiles.
 
-    A row broadcast comes from one column's memory tile, which has no more than its share.
+    A row broadcast comes from one column's memory tile, which has no more than its share. What neighbours
+    have reaches the channel of the column broadcast, in chunks that hold nothing else.
     """
     split = nest.split
     if split is None:
         return True
+    if nest.halo is not None and mapping.in1 != {nest.halo.name}:
+        return False
     spread = mapping.rowcast and kept(x for x in nest.inputs if x.name not in mapping.in1)
     return (mapping.col_dim, mapping.columns) == (split.dim, split.columns) and not spread
 
@@ -44,7 +47,7 @@ def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int) -> Nest:
     inputs = tuple(held(x) for x in nest.inputs)
     outputs = tuple(x for x in map(held, nest.outputs) if isinstance(x, Operand))
     made = replace(nest, inputs=inputs, outputs=outputs, occupied=occupied)
-    _ = made.split  # refuses what does not go together
+    _ = made.split, made.halo  # refuse what does not go together
     return made
 
 

@@ -32,6 +32,7 @@ from onedispatch.operators.scheduling.index_space import (
     Operand,
     Packed,
     PackedPart,
+    contiguous_strides,
     depends,
     kept,
 )
@@ -230,6 +231,21 @@ class Schedule:
         """Whether something of what in0, in1 and out carry stays in memory tiles."""
         in0, in1 = self.ports
         return kept(in0), kept(in1), self.nest.out_kept
+
+    @cached_property
+    def arrival(self) -> tuple[tuple[int, int], ...]:
+        """(stride in words, count), innermost first, by which a core puts together chunks of in1 that come
+        member by member of the axis that columns share; none where they come as they lie."""
+        operand = self.nest.halo
+        if operand is None or operand.buffer is None:
+            return ()
+        at = operand.buffer.split_axis(operand.shape, operand.strides)
+        shape = [int(n) for n in operand.chunk_shape(self.nest, self.tiles, self.k_tile)]
+        shape[-1] //= operand.dtype.per_word
+        steps = contiguous_strides(shape)
+        order = [d for d in range(len(shape)) if d != at and shape[d] > 1]
+        walked = [(steps[d], shape[d]) for d in (*reversed(order), at) if d is not None]
+        return tuple(walked[:-1]) + ((walked[-1][0], 0),)
 
     def fetched(self, port: int) -> list[Operand | Packed]:
         """Operands of an input port that shims bring: they lie in chunks behind those that stay."""
