@@ -19,7 +19,8 @@ bool same_block(const RunBlock& a, const RunBlock& b) {
 
 }  // namespace
 
-KeptChunks::KeptChunks(const Dataflow& flow, const Recording& recording, uint32_t argument) : flow_(flow), recording_(recording), argument_(argument) {
+KeptChunks::KeptChunks(const Dataflow& flow, const Recording& recording, uint32_t argument)
+    : flow_(flow), recording_(recording), argument_(argument), chunks_(flow.units.size()) {
   for (uint32_t unit = 0; unit < flow.units.size(); ++unit) units_[flow.units[unit].occurrence].push_back(unit);
 }
 
@@ -114,12 +115,11 @@ void KeptChunks::lay_out(uint32_t occurrence) {
   if (outputs) tensors_[occurrence] = std::move(*outputs);
 }
 
-const KeptChunks::Chunk& KeptChunks::chunk_of(uint32_t unit) {
-  const auto known = chunks_.find(unit);
-  if (known != chunks_.end()) return known->second;
+const KeptChunks::Chunk& KeptChunks::place(uint32_t unit) {
   const uint32_t occurrence = flow_.units[unit].occurrence;
   lay_out(occurrence);
-  Chunk chunk;
+  Chunk& chunk = chunks_[unit];
+  chunk.known = true;
   const auto tensor = tensors_.find(occurrence);
   if (tensor != tensors_.end()) {
     chunk.apart = false;
@@ -129,7 +129,7 @@ const KeptChunks::Chunk& KeptChunks::chunk_of(uint32_t unit) {
     chunk.base = static_cast<uint32_t>(words_);
     words_ += (words_of(flow_.units[unit].out_bytes) + kAlignment - 1) / kAlignment * kAlignment;
   }
-  return chunks_.emplace(unit, chunk).first->second;
+  return chunk;
 }
 
 KeptChunks::Piece KeptChunks::piece_at(const Chunk& chunk, uint32_t local) {
@@ -151,7 +151,8 @@ KeptChunks::Piece KeptChunks::piece_at(const Chunk& chunk, uint32_t local) {
 std::vector<Stored> KeptChunks::stored() {
   std::vector<Stored> all;
   std::vector<uint32_t> units;
-  for (const auto& [unit, chunk] : chunks_) units.push_back(unit);
+  for (uint32_t unit = 0; unit < chunks_.size(); ++unit)
+    if (chunks_[unit].known) units.push_back(unit);
   for (const auto& [occurrence, outputs] : tensors_)  // those that nobody reads, too: their neighbours may be joined with them
     units.insert(units.end(), units_[occurrence].begin(), units_[occurrence].end());
   std::sort(units.begin(), units.end());

@@ -24,7 +24,7 @@ class KeptChunks {
   // Calls use(first, local, words) for each run of words of the unit's out chunk from `from` on: where they lie.
   template <typename Use>
   void for_runs(uint32_t unit, uint32_t from, uint32_t words, Use use) {
-    const Chunk& chunk = chunk_of(unit);
+    const Chunk& chunk = chunks_[unit].known ? chunks_[unit] : place(unit);
     for (uint32_t local = from; local < from + words;) {
       const Piece piece = piece_at(chunk, local);
       const uint32_t here = piece.left < from + words - local ? piece.left : from + words - local;
@@ -50,6 +50,7 @@ class KeptChunks {
     std::vector<Axis> axes;  // outermost first; the last are the rows' own members
   };
   struct Chunk {
+    bool known = false;
     bool apart = true;   // it lies by itself, at `base`
     uint32_t base = 0;
     const std::vector<Output>* outputs = nullptr;
@@ -59,7 +60,7 @@ class KeptChunks {
     uint32_t first, left;
   };
 
-  const Chunk& chunk_of(uint32_t unit);
+  const Chunk& place(uint32_t unit);
   void lay_out(uint32_t occurrence);
   bool is_grid(const std::vector<uint32_t>& units, const OperationShape& shape);
   bool alike(uint32_t unit, uint32_t other) const;
@@ -74,7 +75,7 @@ class KeptChunks {
   uint64_t words_ = 0;
   std::map<uint32_t, std::vector<uint32_t>> units_;          // by occurrence
   std::map<uint32_t, std::vector<Output>> tensors_;          // of occurrences that have one
-  std::map<uint32_t, Chunk> chunks_;                         // by unit
+  std::vector<Chunk> chunks_;                                // by unit
   std::set<uint32_t> laid_out_, repeated_;
 };
 
