@@ -22,6 +22,7 @@ from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
+from onedispatch.transactions.fusion.ahead import written_ahead
 from onedispatch.transactions.fusion.fuse import FusePart
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
@@ -220,7 +221,8 @@ class _Emitter:
             kind = op.kind or type(op).__name__
             infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule, op.work_basis))
         parts += self._reload(len(self.ops), loads)
-        return fuse(parts, dict(enumerate(storage.sizes)), names).to_bytes(), infos
+        fused = fuse(parts, dict(enumerate(storage.sizes)), names)
+        return written_ahead(fused).to_bytes(), infos
 
     def _place(self, storage: _Storage, name: str) -> tuple[int, int]:
         """Fused argument and byte offset of a tensor; where it has no bytes, any."""

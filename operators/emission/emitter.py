@@ -210,6 +210,7 @@ class _NestEmitter:
     params_argument: int
     bound: BoundNest
     params_at: int
+    turned: bool
     params: bytearray = field(default_factory=bytearray)
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
@@ -228,7 +229,7 @@ class _NestEmitter:
             self._turns(column)
             self._shim(column)
             self._tasks(column)
-        tasks = flow.Flow(self.builder, self.limits, self.pushes, self._ends())
+        tasks = flow.Flow(self.builder, self.limits, self.pushes, self._ends(), self.turned)
         early: dict[int, list[tuple[Push, int]]] = defaultdict(list)
         for push, word in tasks.at_once():
             early[push.column].append((push, word))
@@ -390,31 +391,34 @@ def _queue_writes(early: Iterable[tuple[Push, int]]) -> Iterator[control.Write]:
 
 
 _PROGRAMS: dict[Hashable, NestProgram] = {}
-_PROGRAMS_KEPT = 128
+_PROGRAMS_KEPT = 256
 
 
-def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> NestProgram:
+def emit_nests(
+    nests: list[BoundNest], device: Device, params_argument: int, *, turned: bool = False
+) -> NestProgram:
     """The transaction and the parameters of an operator's nests, one after the other.
 
-    Layers of a network repeat: equal nests are emitted once.
+    Layers of a network repeat: equal nests are emitted once. ``turned``: with other descriptors of shims than
+    without, as operators have them in turn.
     """
     for previous, bound in pairwise(nests):
         if bound.reuses_resident(previous):
             previous.retains_resident, bound.loads_resident = True, False
-    key = device.identity, params_argument, *(bound.identity for bound in nests)
+    key = device.identity, params_argument, turned, *(bound.identity for bound in nests)
     program = _PROGRAMS.get(key)
     if program is None:
         if len(_PROGRAMS) >= _PROGRAMS_KEPT:
             _PROGRAMS.clear()
-        program = _PROGRAMS[key] = _emitted(nests, device, params_argument)
+        program = _PROGRAMS[key] = _emitted(nests, device, params_argument, turned)
     return program
 
 
-def _emitted(nests: Sequence[BoundNest], device: Device, params_argument: int) -> NestProgram:
+def _emitted(nests: Sequence[BoundNest], device: Device, params_argument: int, turned: bool) -> NestProgram:
     builder = TransactionBuilder.for_device(device)
     params = bytearray()
     for bound in nests:
-        emitter = _NestEmitter(builder, params_argument, bound, len(params))
+        emitter = _NestEmitter(builder, params_argument, bound, len(params), turned)
         emitter.emit()
         params += emitter.params
     return NestProgram(builder.to_bytes(), bytes(params), tuple(bound.param_block for bound in nests))

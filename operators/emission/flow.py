@@ -54,8 +54,10 @@ class Flow:
         limits: Resources,
         pushes: Iterable[Push],
         ends: Sequence[tuple[int, int]],
+        turned: bool,
     ) -> None:
         self.builder, self.limits = builder, limits
+        self._turned = turned  # neighbours begin with other descriptors of shims, which can be written ahead
         self._ends = ends  # (row, S2MM channel) of those whose last task ends the nest
         order = sorted(pushes, key=lambda push: push.step * 8 + push.rank)
         self._total: dict[Queue, int] = defaultdict(int)
@@ -136,10 +138,11 @@ class Flow:
         """Write the chain of a shim task into free BDs; returns the first one."""
         stream = push.start_bd == STREAM
         if stream:
-            numbers = [self.limits.shim_param_bd]
+            numbers = [self.limits.shim_param_bds[self._turned and -1]]
         else:
             pool = self.limits.shim_bds[push.direction, push.channel]
-            ring = self._free.setdefault(push.queue, deque(pool))
+            half = len(pool) // 2 if self._turned else 0
+            ring = self._free.setdefault(push.queue, deque([*pool[half:], *pool[:half]]))
             numbers = list(islice(ring, len(push.patterns)))
             ring.rotate(-len(numbers))
         packet = None if stream or push.queue != _stream_of(push.column) else control.FEED

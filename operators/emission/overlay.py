@@ -318,7 +318,7 @@ def reload_transaction(device: Device, size: int, columns: int) -> bytes:
             if column < columns:
                 builder.maskpoll(tile.address("DMA_S2MM_STATUS", _PARAMETER_CHANNEL), 0, reg.DMA_IDLE_MASK)
             builder.maskpoll(tile.address("LOCK_VALUE", empty), 1, _LOCK_VALUE_MASK)
-    number = limits.shim_param_bd
+    number = limits.shim_param_bds[0]
     for column in range(device.columns):
         tile = _Tile(builder, column, reg.SHIM_ROW)
         builder.blockwrite(tile.address("DMA_BD", number), ShimBd.at(0, size // 4, burst=2).to_words())

@@ -58,6 +58,8 @@ class Operator:
         {}
     )  # of tensors that stay in memory tiles, as nests number them
 
+    turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
+
     def __init__(
         self,
         name: str,
@@ -185,6 +187,14 @@ class Operator:
         ]
         return self.replaced(schedules=found, buffers=buffers, plain_nests=self.plain_nests, _nests=nests)
 
+    def in_turn(self, turned: bool) -> Operator:
+        """The same, ``turned`` or not."""
+        if turned == self.turned:
+            return self
+        other = copy(self)
+        other.__dict__ = {k: v for k, v in self.__dict__.items() if k != "_emitted"} | {"turned": turned}
+        return other
+
     @property
     def owns_transaction(self) -> bool:
         """Whether its transaction is one of its own and not made of loop nests."""
@@ -295,7 +305,7 @@ class Operator:
     @cached_property
     def _emitted(self) -> NestProgram:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
-        return emit_nests(self._bound, self.device, params_argument=arguments)
+        return emit_nests(self._bound, self.device, params_argument=arguments, turned=self.turned)
 
 
 def _with_less_room(nest: Nest, schedule: Schedule | None) -> Schedule | None:

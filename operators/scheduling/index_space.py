@@ -232,7 +232,7 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
         low = max(access.a * column * members + access.start, 0)
         high = min(access.a * ((column + 1) * members - 1) + access.end, operand.shape[at] - 1)
         near = (column - 1) * held <= low and high < (column + 2) * held
-        if members * buffer.columns != extent or not near or access.align > 1 and low % access.align:
+        if members * buffer.columns != extent or not near or (access.align > 1 and low % access.align):
             raise Unsupported(f"{operand.name}: columns take what others have", "shares that they have whole")
         halo = halo or low < column * held or high >= (column + 1) * held
     return Split(dim, buffer.columns, members), halo

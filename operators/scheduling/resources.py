@@ -30,7 +30,8 @@ CORE_BDS = 3 + len(PIECES)  # in0, in1, out; parameters: by their pieces
 CORE_LOCKS = max(PARAM_LOCKS) + 1
 SHIM_CHANNELS = 2
 # Shim BDs of MM2S 0 and 1 and of S2MM 0, as parts of those that parameters leave.
-_SHIM_SHARES = (6, 4, 5)
+_SHIM_SHARES = (6, 4, 4)
+_SECOND_PARAM_BD = 16  # so many descriptors leave room for another one of parameters
 MAX_HEAD_WORDS = 16  # of an image with a few kernels
 SMALLEST_SHIM_POOL = 1  # a longer chain than a channel has descriptors for goes one by one
 S2MM, MM2S = 0, 1
@@ -115,13 +116,17 @@ class Resources:
     # -- shims -----------------------------------------------------------------------------
 
     @cached_property
-    def shim_param_bd(self) -> int:
-        return self.device.count("shim.bds") - 1
+    def shim_param_bds(self) -> tuple[int, ...]:
+        """For parameters, of operators in turn: one is written while the other one is at work."""
+        last = self.device.count("shim.bds") - 1
+        return (last, last - 1) if last + 1 >= _SECOND_PARAM_BD else (last,)
 
     @cached_property
     def shim_bds(self) -> dict[tuple[int, int], range]:
         """BDs of each (direction, channel); a task takes as many as its chain is long, or goes one by one."""
-        return dict(zip(((MM2S, 0), (MM2S, 1), (S2MM, 0)), _shim_pools(self.shim_param_bd), strict=True))
+        return dict(
+            zip(((MM2S, 0), (MM2S, 1), (S2MM, 0)), _shim_pools(min(self.shim_param_bds)), strict=True)
+        )
 
     # -- queues ----------------------------------------------------------------------------
 
