@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import islice
 from typing import ClassVar, Protocol, TypeVar
 
 from onedispatch.dispatch.base.mapped import all_owned
@@ -190,17 +190,17 @@ def emit(selected: ScheduledGraph) -> EmittedGraph:
     def built_part(unit: Unit) -> Unit:
         return _built(_selected(unit, selected.selector))
 
-    units = _prepared(_in_turns(selected.units), _built, built_part)
+    units = _prepared(tuple(_in_turns(selected.units)), _built, built_part)
     return _verified(EmittedGraph(selected.graph, selected.device, units, selected.selector))
 
 
-def _in_turns(units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """Every second operator turned: descriptors of one can be written while the one before is at work."""
-    turns = cycle((False, True))
-    return tuple(
-        unit if unit.operator is None else replace(unit, operator=unit.operator.in_turn(next(turns)))
-        for unit in units
-    )
+def _in_turns(units: Sequence[Unit]) -> Iterator[Unit]:
+    """Nests turned in turns: descriptors of one can be written while the one before is at work."""
+    nests = 0
+    for unit in units:
+        operator = unit.operator
+        yield unit if operator is None else replace(unit, operator=operator.in_turn(bool(nests % 2)))
+        nests += 0 if operator is None or operator.owns_transaction else len(operator.plain_nests)
 
 
 def _built(unit: Unit) -> Unit:

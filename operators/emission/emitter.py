@@ -39,8 +39,9 @@ from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.transactions import Device, TransactionBuilder
+from onedispatch.transactions import Device, Transaction, TransactionBuilder
 from onedispatch.transactions.base.errors import OperatorError
+from onedispatch.transactions.fusion.ahead import written_ahead
 from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
@@ -416,9 +417,14 @@ def emit_nests(
 
 def _emitted(nests: Sequence[BoundNest], device: Device, params_argument: int, turned: bool) -> NestProgram:
     builder = TransactionBuilder.for_device(device)
-    params = bytearray()
-    for bound in nests:
-        emitter = _NestEmitter(builder, params_argument, bound, len(params), turned)
+    params, pieces = bytearray(), []
+    for turn, bound in enumerate(nests):
+        first = builder.op_count
+        emitter = _NestEmitter(builder, params_argument, bound, len(params), turned ^ bool(turn % 2))
         emitter.emit()
         params += emitter.params
-    return NestProgram(builder.to_bytes(), bytes(params), tuple(bound.param_block for bound in nests))
+        pieces.append(range(first, builder.op_count))
+    transaction = builder.to_bytes()
+    if len(nests) > 1:
+        transaction = written_ahead(Transaction.from_bytes(transaction), pieces).to_bytes()
+    return NestProgram(transaction, bytes(params), tuple(bound.param_block for bound in nests))

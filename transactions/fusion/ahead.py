@@ -9,7 +9,7 @@ can be done by then.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -21,15 +21,15 @@ from onedispatch.transactions.machine import registers as reg
 Descriptor = tuple[int, int]  # column, number
 
 
-def written_ahead(transaction: Transaction) -> Transaction:
+def written_ahead(transaction: Transaction, pieces: Iterable[range] | None = None) -> Transaction:
     """Returns the same operations, descriptors of shims written as early as they may be.
 
-    RECORD_TIMER stands between operators. Each is waited for before the next one begins, so whatever an
-    operator does not write to is at rest while it runs.
+    Each of ``pieces`` is waited for before the next one begins, so whatever a piece does not write to is at
+    rest while it runs. Without them, they are the operators that RECORD_TIMER stands between.
     """
     order = np.arange(len(transaction))
     reader = _Reader(transaction)
-    for first, second in pairwise(reader.operators()):
+    for first, second in pairwise(reader.operators() if pieces is None else pieces):
         at = reader.waits_from(first)
         if at is None:
             continue
