@@ -25,8 +25,9 @@ from onedispatch.operators.scheduling.index_space import OUTPUT, Operand
 from onedispatch.operators.scheduling.keeping import in_buffers
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.resources import Resources, resources
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
-from onedispatch.operators.scheduling.select import Selector
+from onedispatch.operators.scheduling.select import Search, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
 
@@ -219,8 +220,19 @@ class _Planner:
         shapes = tuple(sorted((n, replace(buffer, at=0)) for n, buffer in buffers.items()))
         key = self._kinds[i], shapes, occupied
         if key not in self._costs:
-            self._costs[key] = _cost_of(operator, buffers, occupied, self.selector)
+            self._costs[key] = self._cost_around(i, operator, buffers, occupied)
         return self._costs[key]
+
+    def _cost_around(self, i: int, operator: Operator, buffers: Mapping[int, Buffer], occupied: int) -> float:
+        if not occupied:
+            return _cost_of(operator, self.selector)
+        try:
+            made = operator.keeping(buffers, occupied, self.selector)
+            _check_descriptors(made)
+        except (Unsupported, SolutionError):
+            return inf
+        alike = not buffers and list(map(_form, made.schedules)) == list(map(_form, operator.schedules))
+        return self._cost(i, operator, ()) if alike else _cost_of(made, self.selector)
 
     @cached_property
     def _kinds(self) -> dict[int, int]:
@@ -248,15 +260,17 @@ class _Planner:
         return made | {n: held[t.name] for n, t in enumerate(operator.inputs) if t.name in held}, occupied
 
 
-def _cost_of(operator: Operator, buffers: Mapping[int, Buffer], occupied: int, selector: Selector) -> float:
-    made = operator
-    if occupied:
-        try:
-            made = operator.keeping(buffers, occupied, selector)
-            _check_descriptors(made)
-        except (Unsupported, SolutionError):
-            return inf
-    return sum(estimated(schedule) for schedule in made.schedules)
+def _cost_of(operator: Operator, selector: Selector) -> float:
+    return sum(_cycles(schedule, selector) for schedule in operator.schedules)
+
+
+def _form(schedule: Schedule) -> tuple[object, ...]:
+    return schedule.solution, schedule.holds, schedule.out_parts
+
+
+def _cycles(schedule: Schedule, selector: Selector) -> float:
+    known = selector.cost_of(schedule) if isinstance(selector, Search) else None
+    return estimated(schedule) if known is None else known
 
 
 def _walk(operand: Operand) -> tuple[object, ...]:

@@ -38,6 +38,11 @@ def search(nest: Nest, device: Device, mesh: Mesh | None = None) -> Solution:
 
     Raises ``Unsupported`` where no tile fits a core, or none of those that do a memory tile.
     """
+    return best_with_cost(nest, device, mesh)[0]
+
+
+def best_with_cost(nest: Nest, device: Device, mesh: Mesh | None = None) -> tuple[Solution, float]:
+    """The same, and its modelled cycles."""
     found = shortlist(nest, device, mesh)
     if not found.found or not isfinite(found.best[0]):
         raise Unsupported(
@@ -59,8 +64,8 @@ def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Shortlist
     return found
 
 
-def counted_best(found: Shortlist) -> Solution:
-    """Of the first of the shortlist the one that costs least when its commands are counted.
+def counted_best(found: Shortlist) -> tuple[Solution, float]:
+    """Of the first of the shortlist the one that costs least when its commands are counted, and its cost.
 
     Of several that cost about the same it takes the one with the fewest kernel calls: each is work for
     cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
@@ -75,7 +80,7 @@ def counted_best(found: Shortlist) -> Solution:
         other = counted.cost(offer, least * far)
         if other < cost:
             fewest, cost = offer, other
-    return counted.schedule(fewest).solution
+    return counted.schedule(fewest).solution, least if cost == inf else cost
 
 
 class _Counted:

@@ -16,7 +16,7 @@ from onedispatch.operators.scheduling.exact import exact
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.search import search
+from onedispatch.operators.scheduling.search import best_with_cost, search
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import Device
@@ -42,7 +42,7 @@ class Search:
 
     def __init__(self, kept: int = SOLUTIONS_KEPT) -> None:
         self._kept = kept
-        self._found: OrderedDict[Problem, Solution] = OrderedDict()
+        self._found: OrderedDict[Problem, tuple[Solution, float]] = OrderedDict()
 
     def select(self, problem: Problem, device: Device) -> Solution:
         """Raises ``SolutionError`` for another device than the problem's, ``Unsupported`` where no tile
@@ -50,10 +50,15 @@ class Search:
         found = self._found.get(problem)
         if found is None:
             problem.check_device(device)
-            found = self._found[problem] = search(problem.nest, device)
+            found = self._found[problem] = best_with_cost(problem.nest, device)
             while len(self._found) > self._kept:
                 self._found.popitem(last=False)
-        return found
+        return found[0]
+
+    def cost_of(self, schedule: Schedule) -> float | None:
+        """Modelled cycles of a schedule that it chose; None of others."""
+        solution, cost = self._found.get(Problem.of(schedule.nest, schedule.device), (None, None))
+        return cost if solution == schedule.solution else None
 
 
 SEARCH = Search()
