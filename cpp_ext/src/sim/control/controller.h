@@ -121,6 +121,7 @@ class Simulator {
   uint64_t extra_cost_ = 0;
   std::vector<PrintReport> prints_;
   Recordings recordings_;
+  std::vector<uint8_t> kept_;  // what stays on the chip, of a run that is played
   ArrayState state_;           // at rest
   bool state_known_ = false;   // no run of the engine since
   struct Counters {

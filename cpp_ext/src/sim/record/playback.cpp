@@ -45,14 +45,14 @@ void wait_until(Done done) {
 
 }  // namespace
 
-Playback::Playback(const Recording& recording, const DdrRegions& regions, unsigned threads)
+Playback::Playback(const Recording& recording, const DdrRegions& regions, std::vector<uint8_t>& kept, unsigned threads)
     : recording_(recording),
       threads_(threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : threads),
-      kept_(recording.kept_words == 0 ? nullptr : new uint8_t[size_t{4} * recording.kept_words + host::VECTOR_BYTES]),
       progress_(new Progress[recording.levels.size()]) {
   for (const WordRange& range : recording.written) own(regions, *regions[range.argument]);
   for (const auto& region : regions) arguments_.push_back(region->data + (region->address - region->origin));
-  arguments_.push_back(kept_.get());
+  if (recording.kept_words != 0) kept.resize(std::max(kept.size(), size_t{4} * recording.kept_words + host::VECTOR_BYTES));
+  arguments_.push_back(kept.data());
 }
 
 uint8_t* Playback::place(Space space, uint32_t first) const {

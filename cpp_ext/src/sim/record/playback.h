@@ -16,8 +16,8 @@ namespace onedispatch::sim {
 
 class Playback {
  public:
-  // Host threads, this one among them; 0: all of the machine.
-  Playback(const Recording& recording, const DdrRegions& regions, unsigned threads);
+  // `kept` grows to what stays on the chip. Host threads, this one among them; 0: all of the machine.
+  Playback(const Recording& recording, const DdrRegions& regions, std::vector<uint8_t>& kept, unsigned threads);
 
   // False where a kernel refused its data: then the engine says where and when. Throws what the interrupt
   // check throws. Device memory may have been written by then.
@@ -45,7 +45,6 @@ class Playback {
   const Recording& recording_;
   std::vector<uint8_t*> arguments_;  // where each begins
   unsigned threads_;
-  std::unique_ptr<uint8_t[]> kept_;
   std::unique_ptr<Progress[]> progress_;
   std::atomic<uint32_t> level_{0};
   std::atomic<bool> stopped_{false};

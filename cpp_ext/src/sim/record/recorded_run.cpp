@@ -199,7 +199,7 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
 }
 
 bool Simulator::play(const Recording& recording, const DdrRegions& arguments) {
-  return Playback(recording, arguments, options_.threads).run();
+  return Playback(recording, arguments, kept_, options_.threads).run();
 }
 
 // Both ways: from the recording that holds, or else from that of the very run, which is another one to the data.
