@@ -195,6 +195,7 @@ def model_form(
     fallbacks: tuple[str, ...],
     cast_policies: tuple[str, ...],
     sums: tuple[str, ...],
+    groups: tuple[str, ...],
     most: int,
 ) -> Form:
     """The whole description but its blobs, with the choices that ``model`` has."""
@@ -209,6 +210,7 @@ def model_form(
         fallback=one_of(fallbacks),
         cast_policy=one_of(cast_policies),
         sums=one_of(sums),
+        groups=one_of(groups),
         inputs=VALUES,
         outputs=VALUES,
         deciding=TEXTS,

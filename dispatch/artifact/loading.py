@@ -96,6 +96,7 @@ def _from(reader: Reader) -> CompiledModel:
             plain["fallback"],
             plain["cast_policy"],
             plain["sums"],
+            plain["groups"],
         ),
         tuple(value_from(v) for v in plain["inputs"]),
         tuple(value_from(v) for v in plain["outputs"]),

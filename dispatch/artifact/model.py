@@ -15,7 +15,7 @@ from onedispatch.dispatch.artifact.serialise import executable_to, graph_to, val
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, NodePlacement
-from onedispatch.dispatch.compiler.options import CAST_POLICIES, FALLBACKS, SUMS, CompileOptions
+from onedispatch.dispatch.compiler.options import CAST_POLICIES, FALLBACKS, GROUPS, SUMS, CompileOptions
 from onedispatch.dispatch.compiler.used_kernels import check_host_kernels
 from onedispatch.dispatch.frontend.graph import Graph, Value
 from onedispatch.dispatch.plugins.missing import check_known
@@ -28,7 +28,7 @@ from onedispatch.transactions.base.text import counted
 FORMAT = "onedispatch compiled model"
 CACHE_SIZE = 8  # executables of a model with symbolic shapes that are kept
 MOST_EXECUTABLES = 1 << 20  # that may be kept
-FORM = model_form(FORMAT, tuple(PRECISIONS), FALLBACKS, CAST_POLICIES, SUMS, MOST_EXECUTABLES)
+FORM = model_form(FORMAT, tuple(PRECISIONS), FALLBACKS, CAST_POLICIES, SUMS, GROUPS, MOST_EXECUTABLES)
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class CompiledModel:
     @property
     def sums(self) -> str:
         return self.options.sums
+
+    @property
+    def groups(self) -> str:
+        return self.options.groups
 
     @property
     def is_static(self) -> bool:
@@ -225,6 +229,7 @@ class CompiledModel:
             "fallback": self.fallback,
             "cast_policy": self.cast_policy,
             "sums": self.sums,
+            "groups": self.groups,
             "inputs": [value_to(v) for v in self.inputs],
             "outputs": [value_to(v) for v in self.outputs],
             "deciding": sorted(self.deciding),

@@ -47,6 +47,7 @@ class BenchFlags:
             "makes it, both. Repeatable."
         ),
     ] = None
+    groups: out.Groups = "off"
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0
 
     @property
@@ -76,7 +77,7 @@ class BenchFlags:
     def sides(self, precision: str, threads: int) -> Sides:
         from onedispatch.dispatch.tools.beside import Sides
 
-        return Sides(self.device, precision, threads, self.runs, self.fallback, self.seed)
+        return Sides(self.device, precision, threads, self.runs, self.fallback, self.groups, self.seed)
 
 
 def bench(
@@ -193,7 +194,9 @@ def _show(result: Measured) -> None:
         ("peak memory", f"{result.peak_bytes / 1e6:.1f} MB"),
     ]
     sides = f"median of {counted(result.runs, 'run')}, {counted(result.threads, 'thread')} on both sides"
-    out.table(f"{result.model} in {result.precision}: {sides}", ("what", "value"), rows, right=(1,))
+    grouped = ", groups on" if result.groups == "on" else ""
+    caption = f"{result.model} in {result.precision}{grouped}: {sides}"
+    out.table(caption, ("what", "value"), rows, right=(1,))
 
 
 def _show_table(rows: Sequence[Measured]) -> None:

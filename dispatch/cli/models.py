@@ -258,6 +258,7 @@ def inspect(
         | {
             "precision": compiled.precision,
             "sums": compiled.sums,
+            "groups": compiled.groups,
             "dimension_names": _sizes(compiled, row[1]),
             "device_notes": notes,
         }

@@ -65,6 +65,13 @@ Sums = Annotated[
         f"do. {_OWN}  [default: exact]"
     ),
 ]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        help="on: tensors stay in memory tiles between operators, where that costs less. "
+        f"{_OWN}  [default: off]"
+    ),
+]
 
 
 Frontend = Annotated[
@@ -104,14 +111,15 @@ class CompileFlags:
     cast_policy: CastPolicy = None
     precision: Precision = None
     sums: Sums = None
+    groups: Groups = None
     frontend: Frontend = None
     outputs: Outputs = None
     fusions: Fusions = None
 
     @property
     def requested(self) -> RequestedOptions:
-        options = (self.device, self.precision, self.fallback, self.cast_policy, self.sums)
-        return RequestedOptions(*options, self.frontend, self.outputs or None, self.fusions or None)
+        made = (self.device, self.precision, self.fallback, self.cast_policy, self.sums, self.groups)
+        return RequestedOptions(*made, self.frontend, self.outputs or None, self.fusions or None)
 
     @property
     def shapes(self) -> Shapes:

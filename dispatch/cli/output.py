@@ -53,6 +53,9 @@ Sums = Annotated[
         help="narrow: products keep sums in the type of their results between steps, as published kernels do."
     ),
 ]
+Groups = Annotated[
+    str, typer.Option(help="on: tensors stay in memory tiles between operators, where that costs less.")
+]
 KernelSeconds = Annotated[
     float | None,
     typer.Option(help="What a call of a custom kernel may take before the run ends; 60 by default."),

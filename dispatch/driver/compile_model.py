@@ -84,7 +84,7 @@ def compile_model(
         UnsupportedModelError, UnknownOperatorError: all nodes that do not map; all of unknown domains.
         KernelError: a node that its custom kernel refuses, or of whose outputs it says other than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
-        InputError: no such precision, fallback, sums, input or selector.
+        InputError: no such precision, fallback, sums, groups, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.
         KernelLibraryError: a plug-in does not load, or two have one name.
     """

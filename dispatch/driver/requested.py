@@ -27,6 +27,7 @@ class RequestedOptions:
     fallback: str | None = None
     cast_policy: str | None = None
     sums: str | None = None
+    groups: str | None = None
     frontend: str | None = None
     outputs: Sequence[str] | None = None
     fusions: Sequence[str] | None = None
@@ -61,7 +62,7 @@ class RequestedOptions:
         if self.device is not None and find_device(self.device) != model.target:
             accepted = f"{model.device!r} as it was when the model was compiled for it"
             raise InputError(called("device"), repr(self.device), accepted, _AGAIN)
-        for name in ("precision", "cast_policy", "sums"):
+        for name in ("precision", "cast_policy", "sums", "groups"):
             wanted, own = getattr(self, name), getattr(model, name)
             if wanted not in (None, own):
                 raise InputError(

@@ -25,6 +25,7 @@ class SessionOptions(TypedDict, total=False):
     check_seconds: float
     cast_policy: str | None
     sums: str | None
+    groups: str | None
     frontend: str | None
     outputs: Sequence[str] | None
     fusions: Sequence[str] | None

@@ -109,8 +109,9 @@ class InferenceSession:
         frontend, outputs, fusions: how the model is read: see ``compile``.
         cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
-            A compiled model was made with its own device, precision, fallback, cast_policy and sums: others
-            are refused.
+        groups: ``"on"`` keeps tensors in memory tiles between operators where that costs less.
+            A compiled model was made with its own device, precision, fallback, cast_policy, sums and groups:
+            others are refused.
         print: where lines that kernels print go, beside ``last_run.prints`` and the logger
             ``onedispatch.print``: ``"report"`` nowhere, ``"stdout"`` there, too; None: kernels print into
             nothing, which takes no modelled time.
@@ -146,7 +147,7 @@ class InferenceSession:
     ) -> None:
         refuse_unknown("InferenceSession", options, SessionOptions)
         rest: dict[str, Any] = {"threads": threads, **options}
-        choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums", *READING)}
+        choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums", "groups", *READING)}
         cache_size = rest.pop("cache_size", CACHE_SIZE)
         self._options = RunOptions.checked(**rest)
         self._check: AccessCheck | None = None

@@ -37,6 +37,7 @@ class Sides:
     threads: int = 1
     runs: int = 5  # at least
     fallback: str = "error"
+    groups: str = "off"  # of our side
     seed: int = 0
 
 
@@ -51,6 +52,7 @@ class Measured:
     device: str
     precision: str
     threads: int
+    groups: str
     runs: int
     model_bytes: int
     compile_seconds: float
@@ -97,7 +99,9 @@ def measure(name: str, model: ModelProto, sides: Sides) -> Measured:
     feed = zoo.random_input(model, sides.seed)
     start, cpu = time.perf_counter(), time.process_time()
     precision = EXACT if sides.precision == "int8" else sides.precision
-    session = InferenceSession(model, sides.device, precision, sides.fallback, sides.threads)
+    session = InferenceSession(
+        model, sides.device, precision, sides.fallback, sides.threads, groups=sides.groups
+    )
     session.run(None, feed) if session.model.latest is None else None
     compiled, compiled_cpu = time.perf_counter() - start, time.process_time() - cpu
     ours: Once = lambda: session.run(None, feed)  # noqa: E731
@@ -115,6 +119,7 @@ def measure(name: str, model: ModelProto, sides: Sides) -> Measured:
         device=session.device,
         precision=sides.precision,
         threads=sides.threads,
+        groups=sides.groups,
         runs=mine.runs,
         model_bytes=model.ByteSize(),
         compile_seconds=compiled,

@@ -91,11 +91,17 @@ def test_a_benchmark_needs_the_model_for_onnxruntime_too(saved: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "given"),
-    [("device", "npu2"), ("precision", "fp32"), ("cast_policy", "error"), ("sums", "exact")],
+    [
+        ("device", "npu2"),
+        ("precision", "fp32"),
+        ("cast_policy", "error"),
+        ("sums", "exact"),
+        ("groups", "off"),
+    ],
 )
 def test_an_option_that_it_was_not_compiled_with_is_refused(option: str, given: str, tmp_path: Path) -> None:
     """Defaults too, where they are named: a report would be of another device, or of other numbers."""
-    others = {"device": "npu1", "precision": "bf16", "cast_policy": "f32", "sums": "narrow"}
+    others = {"device": "npu1", "precision": "bf16", "cast_policy": "f32", "sums": "narrow", "groups": "on"}
     proto, path = onnx.parser.parse_model(FIXED), tmp_path / "m.od"
     od.compile(proto, **others).save(path)  # type: ignore[arg-type]
     flag = f"--{option.replace('_', '-')}"
