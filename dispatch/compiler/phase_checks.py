@@ -16,6 +16,8 @@ from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 from onedispatch.dispatch.compiler.partition import Region, place_of
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.scheduling.buffer import Buffer
+from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import ArgKind, Device
@@ -164,6 +166,22 @@ def _check_read(phase: str, field: str, unit: Unit) -> None:
     if nests and unread:
         given = f"inputs {unread} of {operator.name} ({type(operator).__name__}) that no nest reads"
         raise fault(phase, field, given, "an operand for every input of an operator")
+
+
+def check_kept(phase: str, units: Sequence[Unit]) -> None:
+    """Readers look for a tensor where its maker leaves it: device memory has nothing of one that stays."""
+    places: dict[str, Buffer] = {}
+    for i, unit in enumerate(units):
+        if unit.operator is None:
+            continue
+        operator, buffers = unit.operator, unit.operator.buffers
+        for n, tensor in enumerate(operator.inputs):
+            given, wanted = buffers.get(n), places.get(tensor.name)
+            if given != wanted:
+                field = f"units[{i}].operator.buffers of {operator.name}"
+                raise fault(phase, field, f"{given} for {tensor.name}", f"{wanted}, as its maker has it")
+        made = {tensor.name: buffers.get(OUTPUT - n) for n, tensor in enumerate(operator.outputs)}
+        places |= {name: buffer for name, buffer in made.items() if buffer is not None}
 
 
 def check_arguments(phase: str, units: Sequence[Unit]) -> None:

@@ -26,6 +26,7 @@ from onedispatch.dispatch.compiler.passthrough import route_passthrough_outputs,
 from onedispatch.dispatch.compiler.phase_checks import (
     check_arguments,
     check_items,
+    check_kept,
     check_regions,
     check_schedules,
     check_sources,
@@ -78,6 +79,7 @@ class ScheduledGraph(MappedGraph):
         if not callable(getattr(self.selector, "select", None)):
             raise fault(self.phase, "selector", bounded_repr(self.selector), "a Selector")
         check_schedules(self.phase, self.device, self.units)
+        check_kept(self.phase, self.units)
 
 
 @dataclass(frozen=True, eq=False)
