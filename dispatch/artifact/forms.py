@@ -177,6 +177,8 @@ DEVICE_STEP = record(
     reloads=listed(RELOAD),
 )
 PLACED = which("npu, cpu or folded", lambda v: isinstance(v, str) and v in ("npu", "cpu", "folded"))
+GROUP = row(operators=TEXTS, tensors=TEXTS, saved_bytes=NAT, tile_bytes=NAT, saved_cycles=INTEGER)
+GROUPING = row(groups=listed(GROUP), passed=listed(row(tensor=TEXT, nbytes=NAT, reason=TEXT)), reason=TEXT)
 EXECUTABLE = record(
     inputs=VALUES,
     outputs=VALUES,
@@ -185,6 +187,7 @@ EXECUTABLE = record(
     placement=listed(row(node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT, nearest=TEXT, remark=TEXT)),
     constants=mapped(ARRAY),
     kernels=listed(row(name=TEXT, digest=_WORD, origin=TEXT, nodes=TEXTS)),
+    grouping=optional(GROUPING),
 )
 BLOBS = listed(row(offset=NAT, size=NAT))
 

@@ -23,6 +23,7 @@ from onedispatch.dispatch.compiler.executable import (
     Step,
     UsedKernel,
 )
+from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.operators.emission.image import Image, Linked
@@ -41,6 +42,7 @@ def executable_to(writer: Writer, executable: Executable) -> Plain:
         ],
         "constants": {name: writer.array(array) for name, array in executable.constants.items()},
         "kernels": [[used.name, used.digest, used.origin, list(used.nodes)] for used in executable.kernels],
+        "grouping": None if executable.grouping is None else _grouping_to(executable.grouping),
     }
 
 
@@ -55,6 +57,24 @@ def executable_from(reader: Reader, plain: Plain) -> Executable:
         tuple(
             UsedKernel(name, digest, origin, tuple(nodes)) for name, digest, origin, nodes in plain["kernels"]
         ),
+        grouping=None if plain["grouping"] is None else _grouping_from(plain["grouping"]),
+    )
+
+
+def _grouping_to(grouping: Grouping) -> list[Any]:
+    groups = [
+        [list(one.operators), list(one.tensors), one.saved_bytes, one.tile_bytes, one.saved_cycles]
+        for one in grouping.groups
+    ]
+    return [groups, [[one.tensor, one.nbytes, one.reason] for one in grouping.passed], grouping.reason]
+
+
+def _grouping_from(plain: list[Any]) -> Grouping:
+    groups, passed, reason = plain
+    return Grouping(
+        tuple(Group(tuple(operators), tuple(tensors), *rest) for operators, tensors, *rest in groups),
+        tuple(Passed(*row) for row in passed),
+        reason,
     )
 
 

@@ -32,6 +32,7 @@ from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
+    from onedispatch.dispatch.compiler.grouping import Grouping
     from onedispatch.dispatch.runtime.report import RunReport
     from onedispatch.dispatch.tools.compare import Comparison
     from onedispatch.dispatch.tools.pass_reports import PassReport
@@ -343,6 +344,8 @@ def _show(executable: Executable, placement: list[NodePlacement], full: bool, ro
     text = ", ".join(f"{count} on {place}" for place, count in counts.items())
     out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
     _show_kernels(executable)
+    if executable.grouping is not None:
+        _show_grouping(executable.grouping)
     for number, step in enumerate(executable.device_steps):
         _show_step(f"Dispatch {number}", step, full, room)
 
@@ -365,6 +368,33 @@ def _show_kernels(executable: Executable) -> None:
         for note in notes_on(used.name):
             out.tell(f"{used.name}: {note}")
     out.tell()
+
+
+def _show_grouping(grouping: Grouping) -> None:
+    """Prints what stays in memory tiles, and why other tensors do not."""
+    rows = [
+        (
+            "\n".join(one.operators),
+            "\n".join(one.tensors),
+            f"{one.saved_bytes:,}",
+            f"{one.tile_bytes:,}",
+            f"{one.saved_cycles:,}",
+        )
+        for one in grouping.groups
+    ]
+    titles = (
+        "operators",
+        "kept tensors",
+        "bytes saved",
+        "bytes of each memory tile",
+        "cycles saved, estimated",
+    )
+    if rows:
+        out.table("Groups", titles, rows, right=(2, 3, 4))
+    passed = [(one.tensor, f"{one.nbytes:,}", one.reason) for one in grouping.passed]
+    if passed:
+        out.table("Tensors in device memory", ("tensor", "bytes", "why"), passed, right=(1,))
+    out.tell(f"groups: {grouping}\n")
 
 
 def _show_step(title: str, step: DeviceStep, full: bool, room: int) -> None:
@@ -398,6 +428,7 @@ def _as_dict(key: str, executable: Executable, placement: list[NodePlacement], r
     return {
         "key": key,
         "placement": [_place(row) for row in placement],
+        "grouping": None if executable.grouping is None else asdict(executable.grouping),
         "kernels": [asdict(used) | {"notes": notes_on(used.name)} for used in executable.kernels],
         "dispatches": [
             {

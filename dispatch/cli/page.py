@@ -59,7 +59,7 @@ def _executable(number: int, one: Mapping[str, Any]) -> str:
         f"device dispatches: {len(one['dispatches'])}.</p><div class=bar>{bars}</div>\n"
         f'<p><input data-of={ident} placeholder="node, operator, reason ..."></p>\n'
         f"<table id={ident}><thead>{_cells('th', ('node', 'operator', 'where', 'why'))}</thead>\n"
-        f"<tbody>{rows}</tbody></table>\n{_dispatches(one['dispatches'])}"
+        f"<tbody>{rows}</tbody></table>\n{_grouping(one['grouping'])}{_dispatches(one['dispatches'])}"
     )
 
 
@@ -76,6 +76,37 @@ def _node(row: Mapping[str, Any]) -> str:
     return (
         f"<tr class={row['device']}><td class=n>{escape(row['node'])}</td><td>{escape(row['op_type'])}</td>"
         f"<td class=w>{row['device']}</td><td>{escape(row['reason'])}{extra}</td></tr>\n"
+    )
+
+
+def _grouping(found: Mapping[str, Any] | None) -> str:
+    """What stays in memory tiles, and why other tensors do not."""
+    if found is None:
+        return ""
+    titles = (
+        "operators",
+        "kept tensors",
+        "bytes saved",
+        "bytes of each memory tile",
+        "cycles saved, estimated",
+    )
+    groups = "".join(
+        f"<tr><td><pre>{escape(chr(10).join(one['operators']))}</pre></td>"
+        f"<td><pre>{escape(chr(10).join(one['tensors']))}</pre></td>"
+        f"{_cells('td', (f'{one[key]:,}' for key in ('saved_bytes', 'tile_bytes', 'saved_cycles')))}</tr>\n"
+        for one in found["groups"]
+    )
+    passed = "".join(
+        f"<tr>{_cells('td', (one['tensor'], format(one['nbytes'], ','), one['reason']))}</tr>\n"
+        for one in found["passed"]
+    )
+    said = f"; {found['reason']}" if found["reason"] else ""
+    return (
+        f"<details><summary>{counted(len(found['groups']), 'group')} of operators between which tensors stay "
+        f"in memory tiles{escape(said)}</summary>\n"
+        f"<table><thead><tr>{_cells('th', titles)}</tr></thead><tbody>{groups}</tbody></table>\n"
+        f"<table><thead><tr>{_cells('th', ('tensor in device memory', 'bytes', 'why'))}</tr></thead>"
+        f"<tbody>{passed}</tbody></table></details>\n"
     )
 
 

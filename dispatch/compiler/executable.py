@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from onedispatch.dispatch.base.host_work import HostWork
+from onedispatch.dispatch.compiler.grouping import Grouping
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.operators.emission.image import EMPTY, Image
 from onedispatch.transactions.base.errors import InternalError
@@ -174,7 +175,8 @@ class Executable:
 
     ``sources`` names, for each output, the value that it is. ``constants`` are
     outputs of the model that no step makes, since they are known already
-    (only where the host may take part). ``kernels`` are the custom ones.
+    (only where the host may take part). ``kernels`` are the custom ones. ``grouping`` is there
+    where groups were asked for.
     """
 
     inputs: tuple[Value, ...]
@@ -185,6 +187,7 @@ class Executable:
     constants: Mapping[str, Array] = field(default_factory=dict, repr=False)
     kernels: tuple[UsedKernel, ...] = ()
     evaluated: tuple[HostWork, ...] = ()  # while it was compiled, for values of shape operands
+    grouping: Grouping | None = None
 
     @property
     def device_steps(self) -> tuple[DeviceStep, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isfinite
 
+from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.emission.mem_tile import MemTile
@@ -30,6 +31,7 @@ from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import Search, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
+from onedispatch.transactions.base.text import counted
 
 PLANS = 3  # that are followed at a time
 ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
@@ -56,11 +58,12 @@ class KeptTensor:
 
 def group(
     units: Sequence[Unit], outputs: frozenset[str], device: Device, selector: Selector
-) -> tuple[tuple[Unit, ...], tuple[KeptTensor, ...]]:
-    """The units with tensors kept in memory tiles where that costs less, and these."""
+) -> tuple[tuple[Unit, ...], Grouping]:
+    """The units with tensors kept in memory tiles where that costs less, and what was grouped."""
     limits = resources(device)
-    if any(unit.kind == "host" for unit in units) or limits.sharers > 1 or device.columns == 1:
-        return tuple(units), ()
+    refusal = _refusal(units, limits)
+    if refusal:
+        return tuple(units), Grouping(reason=refusal)
     planner = _Planner(units, outputs, limits, selector)
     best = planner.best()
     found = [
@@ -69,7 +72,18 @@ def group(
         else replace(unit, operator=planner.operator_with(i, unit.operator, best.kept))
         for i, unit in enumerate(units)
     ]
-    return tuple(found), best.kept
+    return tuple(found), Grouping(tuple(planner.groups(best.kept)), tuple(planner.passed(best.kept)))
+
+
+def _refusal(units: Sequence[Unit], limits: Resources) -> str:
+    """Why no tensor can stay, whatever operators there are; "" where some may."""
+    hosts = [unit.nodes[0].name for unit in units if unit.kind == "host"]
+    if hosts:
+        names = ", ".join(hosts[:3]) + (" ..." if hosts[3:] else "")
+        return f"{counted(len(hosts), 'node')} on the host: {names}"
+    if limits.sharers > 1:
+        return f"rows of cores share lanes on {limits.device.name}"
+    return f"{limits.device.name} has one column" if limits.device.columns == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -177,19 +191,24 @@ class _Planner:
     def _all_take(self, one: KeptTensor, readers: Sequence[int]) -> bool:
         """Whether its maker and every reader could take it, were it the only tensor that stays."""
         alone = (replace(one, top=one.buffer.words),)
-        users = [(i, op) for i in (one.maker, *readers) if (op := self.units[i].operator) is not None]
-        plain = all(self._is_cut_by(i, op, alone) for i, op in users)  # before anything is searched
+        users = self._users(one.maker, readers)
+        plain = not any(self._refusal_by(i, op, alone) for i, op in users)  # before anything is searched
         return plain and all(isfinite(self._cost(i, op, alone)) for i, op in users)
 
-    def _is_cut_by(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> bool:
+    def _users(self, maker: int, readers: Sequence[int]) -> list[tuple[int, Operator]]:
+        """The operators that make a tensor and read it, with their units' numbers."""
+        return [(i, op) for i in (maker, *readers) if (op := self.units[i].operator) is not None]
+
+    def _refusal_by(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> str:
+        """Why the loop nest of a unit's operator cannot be cut as ``kept`` are; "" where it can."""
         buffers, occupied = self._around(i, operator, kept)
         if operator.owns_transaction or len(operator.plain_nests) != 1:
-            return False
+            return f"{operator.name} is no single loop nest"
         try:
             in_buffers(operator.plain_nests[0], buffers, occupied)
-        except Unsupported:
-            return False
-        return True
+        except Unsupported as error:
+            return f"{operator.name} cuts it otherwise: {error.reason}"
+        return ""
 
     def _place(self, plan: _Plan, one: KeptTensor) -> KeptTensor | None:
         """``one`` with a place: that of an operand that its maker is the last to read, or free words."""
@@ -258,6 +277,88 @@ class _Planner:
         held = {k.tensor.name: replace(k.buffer, at=end - 4 * k.top) for k in alive}
         made = {OUTPUT - n: held[t.name] for n, t in enumerate(operator.outputs) if t.name in held}
         return made | {n: held[t.name] for n, t in enumerate(operator.inputs) if t.name in held}, occupied
+
+    # -- what it came to ---------------------------------------------------------------------------
+
+    def groups(self, kept: Sequence[KeptTensor]) -> Iterator[Group]:
+        """Runs of units that tensors stay between, in order."""
+        for first, last in _runs(kept):
+            units = range(first, last + 1)
+            there = [(i, op) for i in units if (op := self.units[i].operator) is not None]
+            here = [k for k in kept if k.maker in units]
+            yield Group(
+                tuple(op.name for _, op in there),
+                tuple(k.tensor.name for k in here),
+                sum(k.tensor.device_bytes * (1 + len(self._readers[k.tensor.name])) for k in here),
+                4 * max(k.top for k in here),
+                round(sum(self._cost(i, op, ()) - self._cost(i, op, kept) for i, op in there)),
+            )
+
+    def passed(self, kept: Sequence[KeptTensor]) -> Iterator[Passed]:
+        """What operators make that does not stay."""
+        names = {k.tensor.name for k in kept}
+        for i, unit in enumerate(self.units):
+            for tensor in unit.operator.outputs if unit.operator is not None else ():
+                if tensor.name not in names:
+                    yield Passed(tensor.name, tensor.device_bytes, self._why_not(i, tensor, kept))
+
+    def _why_not(self, i: int, tensor: TensorSpec, kept: Sequence[KeptTensor]) -> str:
+        """Why a tensor that unit ``i`` makes does not stay."""
+        readers = self._readers.get(tensor.name, [])
+        users = self._users(i, readers)
+        columns, room = self.limits.device.columns, self.limits.mem_words
+        words = -(-tensor.device_bytes // (4 * columns))
+        buffers = list(self._buffers(i)) if readers else []
+        if tensor.name in self.outputs:
+            return "an output of the model"
+        if tensor.name in self._elsewhere:
+            return "its bytes have several names"
+        if not readers:
+            return "nothing reads it"
+        if len(users[0][1].outputs) > 1:
+            return f"{users[0][1].name} has several results"
+        if words >= room:
+            return f"too large: {counted(words, 'word')} of every memory tile, which has {room:,}"
+        if not buffers:
+            refused = [said for j, op in users if (said := self._refusal_by(j, op, ()))]
+            uneven = f"no equal shares of whole words for {counted(columns, 'column')}"
+            return next(iter(refused), uneven)
+        ways = [KeptTensor(tensor, one, i, readers[-1], one.words) for one in buffers]
+        return self._why_not_in(ways, users, kept)
+
+    def _why_not_in(
+        self, ways: Sequence[KeptTensor], users: Sequence[tuple[int, Operator]], kept: Sequence[KeptTensor]
+    ) -> str:
+        """Why a tensor stays in none of ``ways``; ``users`` make it and read it."""
+        said = [self._refusal_of(one, users) for one in ways]
+        if all(text for _, text in said):
+            return max(said)[1]  # of the way that most of them could take
+        taken = [k for k in kept if k.maker <= ways[0].last]
+        plain = [one for one, refusal in zip(ways, said, strict=True) if not refusal[1]]
+        placed = [one for one in plain if self._place(_Plan(tuple(taken)), one) is not None]
+        if not placed:
+            beside = ", ".join(k.tensor.name for k in taken if k.last >= ways[0].maker)
+            return f"no room for {counted(4 * ways[0].buffer.words, 'byte')} beside {beside}"
+        for i, op in users:
+            if not any(isfinite(self._cost(i, op, [one])) for one in placed):
+                return f"{op.name} has no solution beside it"
+        return "no plan that keeps it costs less"
+
+    def _refusal_of(self, one: KeptTensor, users: Sequence[tuple[int, Operator]]) -> tuple[int, str]:
+        """The first of ``users`` that cannot be cut as ``one`` is, and why; "" where all can."""
+        asked = ((n, self._refusal_by(i, op, [one])) for n, (i, op) in enumerate(users))
+        return next(((n, text) for n, text in asked if text), (len(users), ""))
+
+
+def _runs(kept: Sequence[KeptTensor]) -> list[tuple[int, int]]:
+    """First and last units of runs: what is made where another tensor is read goes on with its run."""
+    runs: list[tuple[int, int]] = []
+    for k in sorted(kept, key=lambda k: k.maker):
+        if runs and k.maker <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(runs[-1][1], k.last)
+        else:
+            runs.append((k.maker, k.last))
+    return runs
 
 
 def _cost_of(operator: Operator, selector: Selector) -> float:

@@ -19,6 +19,7 @@ from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
+from onedispatch.dispatch.compiler.grouping import Grouping
 from onedispatch.dispatch.compiler.groups import group
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph, merged
 from onedispatch.dispatch.compiler.partition import Region, partition, settle_aliases
@@ -67,11 +68,15 @@ class MappedGraph:
 
 @dataclass(frozen=True, eq=False)
 class ScheduledGraph(MappedGraph):
-    """The same with a solution for every nest of every operator."""
+    """The same with a solution for every nest of every operator.
+
+    ``grouping`` says what stays in memory tiles, where groups were asked for.
+    """
 
     phase: ClassVar[str] = "select"
 
     selector: Selector
+    grouping: Grouping | None = None
 
     def verify(self) -> None:
         """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``MappedGraph`` does."""
@@ -107,6 +112,7 @@ class PartitionedGraph:
     refusals: tuple[str, ...]
     regions: tuple[Region | DeviceRegion, ...]
     sources: tuple[str, ...]
+    grouping: Grouping | None = None
 
     @property
     def plain(self) -> tuple[Region, ...]:
@@ -174,8 +180,9 @@ def select(mapped: MappedGraph, given: Selector | None) -> ScheduledGraph:
 
 def group_operators(scheduled: ScheduledGraph) -> ScheduledGraph:
     """Returns ``scheduled`` with tensors that stay in memory tiles where that costs less."""
-    units, _ = group(scheduled.units, scheduled.graph.output_names, scheduled.device, scheduled.selector)
-    return _verified(replace(scheduled, units=units))
+    outputs = scheduled.graph.output_names
+    units, grouping = group(scheduled.units, outputs, scheduled.device, scheduled.selector)
+    return _verified(replace(scheduled, units=units, grouping=grouping))
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:
@@ -193,7 +200,8 @@ def emit(selected: ScheduledGraph) -> EmittedGraph:
         return _built(_selected(unit, selected.selector))
 
     units = _prepared(tuple(_in_turns(selected.units)), _built, built_part)
-    return _verified(EmittedGraph(selected.graph, selected.device, units, selected.selector))
+    emitted = EmittedGraph(selected.graph, selected.device, units, selected.selector, selected.grouping)
+    return _verified(emitted)
 
 
 def _in_turns(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -273,9 +281,8 @@ def partition_graph(emitted: EmittedGraph, *, strict: bool) -> PartitionedGraph:
     ends = route_passthrough_outputs(graph, copies, on_device=on_device)
     regions = partition([*units, *ends.units], ends.sources)
     made = [device_region(r, specs, copies) if r.place == "npu" else r for r in regions]
-    return _verified(
-        PartitionedGraph(graph, emitted.device, tuple(units), ends.refusals, tuple(made), ends.sources)
-    )
+    found = tuple(units), ends.refusals, tuple(made), ends.sources
+    return _verified(PartitionedGraph(graph, emitted.device, *found, emitted.grouping))
 
 
 def fuse(partitioned: PartitionedGraph) -> Executable:
@@ -290,6 +297,7 @@ def fuse(partitioned: PartitionedGraph) -> Executable:
         all_owned({name: graph.constants[name] for name in partitioned.sources if name in graph.constants}),
         used_kernels(steps),
         graph.evaluated,
+        partitioned.grouping,
     )
 
 

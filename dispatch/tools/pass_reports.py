@@ -11,7 +11,7 @@ from typing import Any
 
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.compiler.passes import Pass
-from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph
+from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph, ScheduledGraph
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.transactions.base.errors import InputError, ModelError, OneDispatchError, statement_of
@@ -122,6 +122,8 @@ def changes(before: Any, after: Any) -> str:
     """Returns what a pass took away and put in; "" where it left the value as it was."""
     if before is after:
         return ""
+    if isinstance(after, ScheduledGraph) and after.grouping is not getattr(before, "grouping", None):
+        return str(after.grouping)
     if not isinstance(before, Graph) or not isinstance(after, Graph):
         known_before = isinstance(before, MappedGraph) and summary(before) != summary(after)
         return f"from {summary(before)}" if known_before else ""
@@ -164,6 +166,13 @@ def _(value: Graph) -> list[str]:
 @listing.register
 def _(value: MappedGraph) -> list[str]:
     return [_unit(unit) for unit in value.units]
+
+
+@listing.register
+def _(value: ScheduledGraph) -> list[str]:
+    groups = () if value.grouping is None else value.grouping.groups
+    kept = [f"kept in memory tiles: {', '.join(group.tensors)}" for group in groups]
+    return [*map(_unit, value.units), *kept]
 
 
 @listing.register

@@ -222,7 +222,10 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
     assert buffer is not None
     at = buffer.split_axis(operand.shape, operand.strides)
     if at is None or operand.offset % buffer.period or operand.dtype.words != 1:
-        raise Unsupported(f"{operand.name} of steps {operand.strides}", f"views of whole shares of {buffer}")
+        walked = (
+            f"{operand.name}: its steps {operand.strides} walk no whole shares of {buffer.share} elements"
+        )
+        raise Unsupported(walked, f"views of whole shares of {buffer}")
     access, held = operand.access[at], buffer.share // operand.strides[at]
     if access.dim is None or access.dim == K or access.whole or access.den != 1:
         raise Unsupported(f"{operand.name}, of which every tile takes all", "what each column has a part of")
