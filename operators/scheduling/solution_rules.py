@@ -113,9 +113,8 @@ def _check_shares(schedule: Schedule) -> None:
     if split is None:
         return
     if not in_shares(schedule.nest, m):
-        accepted = (
-            f"{split.columns} columns over dimension {split.dim}, ports of what stays, no row broadcast of it"
-        )
+        over = f"{counted(split.columns, 'column')} over dimension {split.dim}"
+        accepted = f"{over}, ports of what stays, no row broadcast of it"
         raise _error(schedule, "mapping", m, accepted)
     along = schedule.limits.rows if m.row_dim == split.dim else 1
     tile = schedule.tiles[split.dim]
