@@ -8,7 +8,7 @@ it is made, and whatever chooses later has something to choose from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isqrt, prod
+from math import isqrt, lcm, prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
-from onedispatch.operators.scheduling.index_space import Dim, IntArray, Operand
+from onedispatch.operators.scheduling.index_space import Dim, IntArray, Operand, Split
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device
@@ -62,11 +62,12 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
     return choices or [min(multiple, extent)]
 
 
-def _even_shares(members: int, dim: Dim) -> list[int]:
+def _even_shares(split: Split, dim: Dim) -> list[int]:
     """Tiles that cut what a column has of a dimension into equal parts."""
-    most = min(members, max(dim.max_tile, dim.multiple))
+    members, multiple = split.members, lcm(dim.multiple, split.multiple)
+    most = min(members, max(dim.max_tile, multiple))
     low = [n for n in range(1, isqrt(members) + 1) if members % n == 0]
-    return [n for n in sorted({*low, *(members // n for n in low)}) if n <= most and n % dim.multiple == 0]
+    return [n for n in sorted({*low, *(members // n for n in low)}) if n <= most and n % multiple == 0]
 
 
 def one_tile(tiles: Sequence[int], k_tile: int) -> tuple[list[Array], Array]:
@@ -81,7 +82,7 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
     per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
     split = nest.split
     if split is not None:
-        per_dim[split.dim] = _even_shares(split.members, nest.dims[split.dim]) or per_dim[split.dim]
+        per_dim[split.dim] = _even_shares(split, nest.dims[split.dim]) or per_dim[split.dim]
     if nest.out_kept:  # every word in one tile alone
         even = [[n for n in c if d.extent % n == 0] for d, c in zip(nest.dims, per_dim, strict=True)]
         per_dim = [found or choices for found, choices in zip(even, per_dim, strict=True)]

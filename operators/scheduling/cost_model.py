@@ -335,7 +335,8 @@ class CostModel:
         if split is None:
             return True
         along = self._rows(mapping) if mapping.row_dim == split.dim else 1
-        whole: Array = split.members % (self.tiles[split.dim][at] * along) == 0
+        tile = self.tiles[split.dim][at]
+        whole: Array = (split.members % (tile * along) == 0) & (tile % split.multiple == 0)
         for d, dim in enumerate(self.nest.dims if self.nest.out_kept else ()):
             whole = whole & (dim.extent % self.tiles[d][at] == 0)
         return whole

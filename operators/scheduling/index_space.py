@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
+from math import lcm, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,11 +201,12 @@ class Packed:
 
 
 class Split(NamedTuple):
-    """Columns that share an index dimension, and the members that each has."""
+    """Columns that share an index dimension, the members that each has, and what tiles are multiples of."""
 
     dim: int
     columns: int
     members: int
+    multiple: int = 1
 
 
 def split_of(nest: LoopNest, operand: Operand) -> Split:
@@ -229,6 +230,8 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
     access, held = operand.access[at], buffer.share // operand.strides[at]
     if access.dim is None or access.dim == K or access.whole or access.den != 1:
         raise Unsupported(f"{operand.name}, of which every tile takes all", "what each column has a part of")
+    if access.align > 1 and (access.a != 1 or access.start % access.align or access.end != access.start):
+        raise Unsupported(f"{operand.name} by {access}", f"members one by one, from one of {access.align} on")
     dim, extent = access.dim, nest.dims[access.dim].extent
     members, halo = extent // buffer.columns, False
     for column in range(buffer.columns):
@@ -238,7 +241,7 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
         if members * buffer.columns != extent or not near or (access.align > 1 and low % access.align):
             raise Unsupported(f"{operand.name}: columns take what others have", "shares that they have whole")
         halo = halo or low < column * held or high >= (column + 1) * held
-    return Split(dim, buffer.columns, members), halo
+    return Split(dim, buffer.columns, members, access.align), halo
 
 
 def kept(operands: Iterable[Operand | Packed]) -> bool:
@@ -299,10 +302,16 @@ class LoopNest:
 
         Raises ``Unsupported`` where a view is cut inside its members, or two are cut apart.
         """
-        found = {split_of(self, operand) for operand in self.strided if operand.buffer is not None}
+        each = [split_of(self, operand) for operand in self.strided if operand.buffer is not None]
+        if not each:
+            return None
+        # Chunks of other tiles begin before them and end behind: those of the last column would begin
+        # earlier, within the tensor, and all columns do alike.
+        multiple = lcm(*(one.multiple for one in each))
+        found = {one._replace(multiple=multiple) for one in each}
         if len(found) > 1:
             raise Unsupported(f"buffers cut along {sorted(found)}", "one dimension that all are cut along")
-        return next(iter(found), None)
+        return found.pop()
 
     @cached_property
     def halo(self) -> Operand | None:

@@ -118,8 +118,9 @@ def _check_shares(schedule: Schedule) -> None:
         raise _error(schedule, "mapping", m, accepted)
     along = schedule.limits.rows if m.row_dim == split.dim else 1
     tile = schedule.tiles[split.dim]
-    if split.members % (tile * along):
+    if split.members % (tile * along) or tile % split.multiple:
         accepted = f"a part of the {split.members} members that each column has, times {along}"
+        accepted += f", a multiple of {split.multiple}" if split.multiple > 1 else ""
         raise _error(schedule, f"tile of {schedule.nest.dims[split.dim].name}", tile, accepted)
     for dim, tile in zip(schedule.nest.dims if schedule.nest.out_kept else (), schedule.tiles, strict=False):
         if dim.extent % tile:
