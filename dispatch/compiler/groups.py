@@ -382,6 +382,11 @@ def _check_descriptors(operator: Operator) -> None:
     """Raises ``SolutionError`` where memory tiles have too few descriptors."""
     for schedule in operator.schedules:
         if any(schedule.kept):
-            feeds, columns = Feeds(schedule), schedule.mapping.columns
-            for column in sorted({0, min(1, columns - 1), columns - 1} if schedule.nest.halo else {0}):
-                MemTile(schedule, tuple(feeds.rows_served(column)), feeds, column)
+            feeds, columns = Feeds(schedule), range(schedule.device.columns)
+            served = {column: tuple(feeds.rows_served(column)) for column in columns}
+            # One of each kind; with halos every column is its own.
+            kinds = (
+                served if schedule.nest.halo else {rows: column for column, rows in served.items()}.values()
+            )
+            for column in kinds:
+                MemTile(schedule, served[column], feeds, column)

@@ -69,9 +69,11 @@ def _cut_at(nest: Nest, period: int) -> Nest:
 
 
 def _cut_all(nest: Nest, dim: int, inner: int) -> Nest:
-    """``_cut`` where every view walks the dimension plainly, or not at all; ``nest`` as it is where not."""
-    walked = [x for x in nest.strided if dim in x.depends_on()]
-    return _cut(nest, dim, inner) if all(_step(x, dim) is not None for x in walked) else nest
+    """``_cut`` where every view walks the dimension plainly, in whole words from one member of the new one to
+    the next, or not at all; ``nest`` as it is where not."""
+    walked = [(x.dtype.per_word, _step(x, dim)) for x in nest.strided if dim in x.depends_on()]
+    plain = all(step is not None and step * inner % unit == 0 for unit, step in walked)
+    return _cut(nest, dim, inner) if plain else nest
 
 
 def _step(operand: Operand, dim: int) -> int | None:
