@@ -382,11 +382,8 @@ def _check_descriptors(operator: Operator) -> None:
     """Raises ``SolutionError`` where memory tiles have too few descriptors."""
     for schedule in operator.schedules:
         if any(schedule.kept):
-            feeds, columns = Feeds(schedule), range(schedule.device.columns)
-            served = {column: tuple(feeds.rows_served(column)) for column in columns}
-            # One of each kind; with halos every column is its own.
-            kinds = (
-                served if schedule.nest.halo else {rows: column for column, rows in served.items()}.values()
-            )
-            for column in kinds:
+            feeds, last = Feeds(schedule), schedule.mapping.columns - 1
+            served = {column: tuple(feeds.rows_served(column)) for column in range(last + 1)}
+            ends = {0, min(1, last), last} if schedule.nest.halo else set()
+            for column in sorted({*{rows: column for column, rows in served.items()}.values(), *ends}):
                 MemTile(schedule, served[column], feeds, column)

@@ -70,13 +70,15 @@ class MappedGraph:
 class ScheduledGraph(MappedGraph):
     """The same with a solution for every nest of every operator.
 
-    ``grouping`` says what stays in memory tiles, where groups were asked for.
+    ``grouping`` says what stays in memory tiles, where groups were asked for; ``apart`` are the units as
+    they were before.
     """
 
     phase: ClassVar[str] = "select"
 
     selector: Selector
     grouping: Grouping | None = None
+    apart: tuple[Unit, ...] | None = None
 
     def verify(self) -> None:
         """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``MappedGraph`` does."""
@@ -182,7 +184,7 @@ def group_operators(scheduled: ScheduledGraph) -> ScheduledGraph:
     """Returns ``scheduled`` with tensors that stay in memory tiles where that costs less."""
     outputs = scheduled.graph.output_names
     units, grouping = group(scheduled.units, outputs, scheduled.device, scheduled.selector)
-    return _verified(replace(scheduled, units=units, grouping=grouping))
+    return _verified(replace(scheduled, units=units, grouping=grouping, apart=scheduled.units))
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:
@@ -194,12 +196,16 @@ def _selected(unit: Unit, selector: Selector) -> Unit:
 
 
 def emit(selected: ScheduledGraph) -> EmittedGraph:
-    """Every operator's arg map, transaction and parameters; what refuses now gives way to its parts."""
+    """Every operator's arg map, transaction and parameters; what refuses now gives way to its parts. Then
+    nothing stays in memory tiles: makers and readers of what should have are others now."""
 
     def built_part(unit: Unit) -> Unit:
         return _built(_selected(unit, selected.selector))
 
-    units = _prepared(tuple(_in_turns(selected.units)), _built, built_part)
+    turned = tuple(_in_turns(selected.units))
+    units = _prepared(turned, _built, built_part)
+    if selected.apart is not None and units != turned:
+        return emit(replace(selected, units=selected.apart, grouping=None, apart=None))
     emitted = EmittedGraph(selected.graph, selected.device, units, selected.selector, selected.grouping)
     return _verified(emitted)
 
