@@ -205,7 +205,8 @@ def emit(selected: ScheduledGraph) -> EmittedGraph:
     turned = tuple(_in_turns(selected.units))
     units = _prepared(turned, _built, built_part)
     if selected.apart is not None and units != turned:
-        return emit(replace(selected, units=selected.apart, grouping=None, apart=None))
+        apart = Grouping(reason="an operator refused only when it was emitted")
+        return emit(replace(selected, units=selected.apart, grouping=apart, apart=None))
     emitted = EmittedGraph(selected.graph, selected.device, units, selected.selector, selected.grouping)
     return _verified(emitted)
 
