@@ -47,10 +47,9 @@ bool KeptChunks::alike(uint32_t unit, uint32_t other) const {
   return true;
 }
 
-// Whether no word of a tensor is in two different tiles; units that repeat a tile are noted.
-bool KeptChunks::is_grid(const std::vector<uint32_t>& units, const OperationShape& shape) {
+// Whether no word of a tensor is in two different tiles; `again` gets units that repeat a tile.
+bool KeptChunks::is_grid(const std::vector<uint32_t>& units, const OperationShape& shape, std::vector<uint32_t>& again) const {
   std::map<std::array<uint32_t, OD_MAX_DIMS>, uint32_t> first;
-  std::vector<uint32_t> again;
   for (const uint32_t unit : units) {
     const auto& origin = origin_of(unit);
     for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
@@ -60,7 +59,6 @@ bool KeptChunks::is_grid(const std::vector<uint32_t>& units, const OperationShap
     if (!alike(unit, at->second)) return false;
     again.push_back(unit);
   }
-  repeated_.insert(again.begin(), again.end());
   return true;
 }
 
@@ -110,9 +108,12 @@ void KeptChunks::lay_out(uint32_t occurrence) {
   if (!laid_out_.insert(occurrence).second) return;
   const std::vector<uint32_t>& units = units_[occurrence];
   const std::unique_ptr<const OperationShape> shape = flow_.units[units[0]].operation->shape();
-  if (shape == nullptr || !is_grid(units, *shape)) return;
+  std::vector<uint32_t> again;
+  if (shape == nullptr || !is_grid(units, *shape, again)) return;
   auto outputs = outputs_of(*shape, words_of(flow_.units[units[0]].out_bytes));
-  if (outputs) tensors_[occurrence] = std::move(*outputs);
+  if (!outputs) return;  // each has words of its own, those that repeat a tile too
+  tensors_[occurrence] = std::move(*outputs);
+  repeated_.insert(again.begin(), again.end());
 }
 
 const KeptChunks::Chunk& KeptChunks::place(uint32_t unit) {

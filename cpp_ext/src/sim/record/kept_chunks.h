@@ -62,7 +62,7 @@ class KeptChunks {
 
   const Chunk& place(uint32_t unit);
   void lay_out(uint32_t occurrence);
-  bool is_grid(const std::vector<uint32_t>& units, const OperationShape& shape);
+  bool is_grid(const std::vector<uint32_t>& units, const OperationShape& shape, std::vector<uint32_t>& again) const;
   bool alike(uint32_t unit, uint32_t other) const;
   bool same_view(uint32_t one, uint32_t other) const;
   std::optional<std::vector<Output>> outputs_of(const OperationShape& shape, uint32_t out_words);

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random small graphs of which all that can stay in memory tiles does: the same bits, played or not.
+
+Values are small whole numbers, so that sums are the same in whatever order tiles take them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onedispatch as od
+from onedispatch.dispatch.compiler import groups
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.select import Selector
+from tests.timing import modelled
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+DEVICES = ("npu1", "npu2", "npu1_2col", "npu2_4col")
+SIDES = (8, 10, 12, 14)
+CHANNELS = (8, 12, 16, 20)
+
+
+@dataclass
+class Draft:
+    """An image graph that grows node by node."""
+
+    rng: random.Random
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def constant(self, *shape: int) -> str:
+        values = np.random.default_rng(self.rng.getrandbits(32)).integers(-1, 2, shape)
+        self.constants.append(numpy_helper.from_array(values.astype(np.float32), f"w{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def node(self, op: str, reads: list[str], shape: tuple[int, ...], **attributes: Any) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, reads, [name], **attributes))
+        self.shapes[name] = shape
+        return name
+
+    def grow(self, x: str) -> str:
+        shape = self.shapes[x]
+        n, c, h, w = shape
+        alike = [name for name, other in self.shapes.items() if other == shape]
+        kind = self.rng.choice(("wide", "deep", "window", "same", "row", "channel", "pool", "move", "cut"))
+        if kind in ("wide", "window"):
+            made, side = self.rng.choice(CHANNELS), 3 if kind == "window" else 1
+            weights = self.constant(made, c, side, side)
+            y = self.node("Conv", [x, weights], (n, made, h, w), pads=[side // 2] * 4)
+            return self.node("Clip", [y, "low", "high"], (n, made, h, w))
+        if kind == "deep":
+            y = self.node("Conv", [x, self.constant(c, 1, 3, 3)], shape, pads=[1] * 4, group=c)
+            return self.node("Clip", [y, "low", "high"], shape)
+        if kind == "same":
+            y = self.node(self.rng.choice(("Add", "Sub", "Max")), [x, self.rng.choice(alike)], shape)
+            return self.node("Clip", [y, "low", "high"], shape)
+        if kind in ("row", "channel"):
+            return self.node("Mul", [x, self.constant(w) if kind == "row" else self.constant(c, 1, 1)], shape)
+        if kind == "pool":
+            return self.node("MaxPool", [x], shape, kernel_shape=[3, 3], pads=[1] * 4)
+        if kind == "move":
+            return self.node("Transpose", [x], (n, c, w, h), perm=[0, 1, 3, 2])
+        return self.node("Relu", [x], shape)
+
+
+def generate(seed: int) -> onnx.ModelProto:
+    rng = random.Random(f"groups {seed}")
+    shape = (1, rng.choice(CHANNELS), rng.choice(SIDES), rng.choice(SIDES))
+    draft = Draft(rng, shapes={"x": shape})
+    last = "x"
+    for _ in range(rng.randint(3, 6)):
+        last = draft.grow(last if rng.random() < 0.8 else rng.choice([*draft.shapes]))
+    read = {name for node in draft.nodes for name in node.input}
+    ends = [name for name in draft.shapes if name not in read or (name != "x" and rng.random() < 0.1)]
+    bounds = [numpy_helper.from_array(np.float32(v), n) for n, v in (("low", -8), ("high", 8))]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        draft.nodes,
+        "g",
+        [value("x", TensorProto.FLOAT, shape)],
+        [value(name, TensorProto.FLOAT, draft.shapes[name]) for name in ends],
+        [*bounds, *draft.constants],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def feeds(model: onnx.ModelProto) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    for seed in range(3):  # a first run, one that is recorded, one that is played
+        yield {"x": np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float32)}
+
+
+def staying(schedule: Schedule, selector: Selector) -> float:
+    return 1.0 - 0.3 * sum(schedule.kept)
+
+
+@pytest.mark.parametrize("first", range(0, 12, 4))
+def test_grouped_graphs_compute_the_same(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    monkeypatch.setattr(groups, "_cycles", staying)
+    fewer = 0
+    for seed in range(first, first + 4):
+        model, device = generate(seed), DEVICES[seed % len(DEVICES)]
+        precision = ("fp32", "bf16")[seed // 2 % 2]
+        off, on = (od.compile(model, device, precision, groups=how) for how in ("off", "on"))
+        fewer += on.timing().ddr_bytes_read < off.timing().ddr_bytes_read
+        plain, engine = (od.InferenceSession(one, record=False) for one in (off, on))
+        played = od.InferenceSession(on, record="on", threads=1 + seed % 3)
+        for feed in feeds(model):
+            wanted = [y.tobytes() for y in plain.run(None, feed)]
+            for session in (engine, played):
+                assert [y.tobytes() for y in session.run(None, feed)] == wanted, (seed, device, precision)
+                assert modelled(session.last_run) == modelled(on.timing()), (seed, device, precision)
+    assert fewer >= 2, "something stays in most of them"
