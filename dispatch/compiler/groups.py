@@ -171,7 +171,7 @@ class _Planner:
         if operator is None or not views:
             return
         name, out, columns = operator.output.name, views[0], self.limits.device.columns
-        views += [x for reader in self._readers[name] for x in self._views(reader, name)]
+        views += [x for reader in self._readers.get(name, []) for x in self._views(reader, name)]
         total = out.shape[0] * out.strides[0]
         periods = {total, *(stride for x in views for stride in x.strides)}
         for period in sorted(n for n in periods if n > 1 and total % n == 0 and n % columns == 0):

@@ -221,6 +221,8 @@ class MemTile:
             self.bds[last] = overlay.mem_bd(ring.at[0], words, (full, empty), slots, None, send.packet)
         steps = self.schedule.steps_per_chunk(port)
         for task in self.feeds.send(port, self.column, send.row):
+            if last is not None and len(task.patterns) == 1:  # operands in turns, of which one is the ring's
+                raise self._too_much("chunks that walk no common progression", "one chain for all operands")
             patterns = task.patterns if last is None else task.patterns[:-1]
             chain = self._chain(send.channel, MM2S, patterns, send.packet, last)
             self._push_at(task.first * steps, 1, MM2S, send.channel, chain, task.repeat)
