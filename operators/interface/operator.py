@@ -26,7 +26,7 @@ from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.feeds import ConstantOffsets
 from onedispatch.operators.scheduling.index_space import AUX, OUTPUT
-from onedispatch.operators.scheduling.keeping import in_buffers
+from onedispatch.operators.scheduling.keeping import check_order, in_buffers, steps_of
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -179,12 +179,16 @@ class Operator:
         """
         if self.owns_transaction or (buffers and len(self.plain_nests) != 1):
             raise Unsupported(f"{self.name} is no single loop nest", "operators of one nest")
-        nests = [in_buffers(nest, buffers, occupied) for nest in self.plain_nests]
-        before = [None] * len(nests) if buffers else self.schedules
-        found = [
-            _with_less_room(nest, schedule) or select(nest, self.device, selector)
-            for nest, schedule in zip(nests, before, strict=True)
+        nests = [
+            in_buffers(nest, buffers, occupied, steps_of(schedule))
+            for nest, schedule in zip(self.plain_nests, self.schedules, strict=True)
         ]
+        found = [
+            (None if buffers else _with_less_room(nest, schedule)) or select(nest, self.device, selector)
+            for nest, schedule in zip(nests, self.schedules, strict=True)
+        ]
+        for schedule, other in zip(self.schedules, found, strict=True):
+            check_order(schedule, other)
         return self.replaced(schedules=found, buffers=buffers, plain_nests=self.plain_nests, _nests=nests)
 
     def in_turn(self, turned: bool) -> Operator:

@@ -32,7 +32,7 @@ def smallest(nest: Nest) -> tuple[list[int], int]:
     tiles = [d.extent if d.whole else min(d.multiple, d.extent) for d in nest.dims]
     if not nest.reduces or not nest.k_extent:
         return tiles, 1
-    return tiles, nest.k_extent if nest.k_whole else min(nest.k_multiple, nest.k_extent)
+    return tiles, nest.k_step or (nest.k_extent if nest.k_whole else min(nest.k_multiple, nest.k_extent))
 
 
 def check_fits(nest: Nest, device: Device) -> None:
@@ -89,6 +89,7 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
     k_choices = [1]
     if nest.reduces and nest.k_extent > 0:
         k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)
+        k_choices = [nest.k_step] if nest.k_step else k_choices
     while prod(map(len, per_dim)) * len(k_choices) > MAX_CANDIDATES:
         longest = max(per_dim, key=len)
         del longest[1:-1:2]

@@ -272,6 +272,7 @@ class LoopNest:
     k_multiple: int = 1
     k_whole: bool = False
     occupied: int = 0  # words of every memory tile that buffers take while it runs
+    k_step: int = 0  # members of the reduction that a step takes, where sums must keep their order; 0: any
     members: Members | None = None  # of a member kernel; nothing that a choice depends on
 
     @cached_property

@@ -7,9 +7,11 @@ from collections.abc import Mapping as Map
 from dataclasses import replace
 
 from onedispatch.operators.declarations.kernel import MAX_DIMS
+from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.index_space import Access, Operand, Packed, kept
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping
 
 _PLAIN = Access(0)
@@ -30,9 +32,9 @@ def in_shares(nest: Nest, mapping: Mapping) -> bool:
     return (mapping.col_dim, mapping.columns) == (split.dim, split.columns) and not spread
 
 
-def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int) -> Nest:
+def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int, k_step: int = 0) -> Nest:
     """``nest`` with ``buffers`` of its tensors, by their numbers, while ``occupied`` words of memory tiles
-    are taken.
+    are taken, and steps of the reduction take ``k_step`` members where that is not 0.
 
     Raises ``Unsupported`` where columns would need what lies in others.
     """
@@ -46,7 +48,7 @@ def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int) -> Nest:
 
     inputs = tuple(held(x) for x in nest.inputs)
     outputs = tuple(x for x in map(held, nest.outputs) if isinstance(x, Operand))
-    made = replace(nest, inputs=inputs, outputs=outputs, occupied=occupied)
+    made = replace(nest, inputs=inputs, outputs=outputs, occupied=occupied, k_step=k_step)
     _ = made.split, made.halo  # refuse what does not go together
     return made
 
@@ -111,3 +113,22 @@ def _cut(nest: Nest, dim: int, inner: int) -> Nest:
     inputs = tuple(cut(x) for x in nest.inputs)
     outputs = tuple(x for x in map(cut, nest.outputs) if isinstance(x, Operand))
     return replace(nest, dims=dims, inputs=inputs, outputs=outputs)
+
+
+def steps_of(schedule: Schedule) -> int:
+    """Members of the reduction that every step must take for sums to be the same to the bit; 0: any.
+
+    Sums of integers are exact.
+    """
+    nest = schedule.nest
+    floats = any(x.dtype.is_float for x in nest.bound.values())
+    return schedule.k_tile if nest.reduces and nest.k_extent and floats else 0
+
+
+def check_order(before: Schedule, after: Schedule) -> None:
+    """Raises ``Unsupported`` where the kernel adds up in another order (``lies_together`` of ``reduce``)."""
+    if before.nest.kernel.joins != "columns":
+        return
+    at = before.nest.roles["i"]
+    if (before.tiles[at] == 1) != (after.tiles[at] == 1):
+        raise Unsupported(f"tiles of {after.tiles[at]} columns", "sums in the order that they have ungrouped")

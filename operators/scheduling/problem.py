@@ -42,6 +42,7 @@ class Problem:
     k_multiple: int
     k_whole: bool
     occupied: int
+    k_step: int
     device: str
 
     @classmethod
@@ -60,6 +61,7 @@ class Problem:
             nest.k_multiple,
             nest.k_whole,
             nest.occupied,
+            nest.k_step,
             device.identity,
         )
 
@@ -77,6 +79,7 @@ class Problem:
             self.k_multiple,
             self.k_whole,
             self.occupied,
+            self.k_step,
         )
         if nest.is_empty:
             extents = str([dim.extent for dim in self.dims])

@@ -50,6 +50,8 @@ def _check_tiles(schedule: Schedule) -> None:
         _check_tile(schedule, dim, tile)
     if nest.reduces and nest.k_extent:
         _check_tile(schedule, Dim("k", nest.k_extent, nest.k_whole, nest.k_multiple), solution.k_tile)
+        if nest.k_step not in (0, solution.k_tile):
+            raise _error(schedule, "k tile", solution.k_tile, f"{nest.k_step}: sums keep their order")
     elif solution.k_tile != 1:
         raise _error(schedule, "k tile", solution.k_tile, "1: nothing is reduced")
 
