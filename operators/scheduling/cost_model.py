@@ -22,6 +22,7 @@ from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
 from onedispatch.operators.scheduling.candidates import beside_slots, fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends, kept
+from onedispatch.operators.scheduling.keeping import idles, writes_over
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, resources
 from onedispatch.operators.scheduling.schedule import (
@@ -339,6 +340,9 @@ class CostModel:
         whole: Array = (split.members % (tile * along) == 0) & (tile % split.multiple == 0)
         for d, dim in enumerate(self.nest.dims if self.nest.out_kept else ()):
             whole = whole & (dim.extent % self.tiles[d][at] == 0)
+        if writes_over(self.nest) and mapping.row_dim is not None and mapping.row_dim != split.dim:
+            grid = self.nest.dims[mapping.row_dim].extent / self.tiles[mapping.row_dim][at]
+            whole = whole & ~idles(grid, self.limits.rows, mapping)
         return whole
 
     def _channel(self, port: _Port, rows: IntArray) -> IntArray:

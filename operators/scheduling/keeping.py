@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping as Map
 from dataclasses import replace
 
+import numpy as np
+
 from onedispatch.operators.declarations.kernel import MAX_DIMS
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.buffer import Buffer
-from onedispatch.operators.scheduling.index_space import Access, Operand, Packed, kept
+from onedispatch.operators.scheduling.index_space import Access, IntArray, Operand, Packed, kept
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping
@@ -30,6 +32,22 @@ def in_shares(nest: Nest, mapping: Mapping) -> bool:
         return False
     spread = mapping.rowcast and kept(x for x in nest.inputs if x.name not in mapping.in1)
     return (mapping.col_dim, mapping.columns) == (split.dim, split.columns) and not spread
+
+
+def writes_over(nest: Nest) -> bool:
+    """Whether results may lie where an operand does: then no core may do a tile again, as idle rows do.
+
+    Only element by element: see the planner of groups.
+    """
+    reads = any(x.buffer is not None for x in nest.strided_inputs)
+    return nest.out_kept and reads and not nest.kernel.dims and not nest.kernel.members and not nest.reduces
+
+
+def idles(tiles: IntArray, rows: int, mapping: Mapping) -> IntArray:
+    """Whether rows of a column do tiles of others again, where a dimension that they share has so many."""
+    fewer = np.less_equal(tiles, rows) & (not mapping.in1)
+    repeats: IntArray = (tiles % rows != 0) & ~fewer
+    return repeats
 
 
 def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int, k_step: int = 0) -> Nest:

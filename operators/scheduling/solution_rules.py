@@ -11,7 +11,7 @@ from weakref import WeakSet
 from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
 from onedispatch.operators.scheduling.candidates import covered, extra_scratch_words, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
-from onedispatch.operators.scheduling.keeping import in_shares
+from onedispatch.operators.scheduling.keeping import idles, in_shares, writes_over
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.signature import bounded_repr
@@ -111,23 +111,31 @@ def _check_ports(schedule: Schedule) -> None:
 
 
 def _check_shares(schedule: Schedule) -> None:
-    split, m = schedule.nest.split, schedule.mapping
+    """Of what stays in memory tiles, each word is in one tile, and each column has its own."""
+    nest, split, m = schedule.nest, schedule.nest.split, schedule.mapping
     if split is None:
         return
-    if not in_shares(schedule.nest, m):
-        over = f"{counted(split.columns, 'column')} over dimension {split.dim}"
-        accepted = f"{over}, ports of what stays, no row broadcast of it"
-        raise _error(schedule, "mapping", m, accepted)
+    if not in_shares(nest, m):
+        columns = counted(split.columns, "column")
+        raise _error(
+            schedule, "mapping", m, f"{columns} over dimension {split.dim}, no row broadcast of what stays"
+        )
     along = schedule.limits.rows if m.row_dim == split.dim else 1
-    tile = schedule.tiles[split.dim]
-    if split.members % (tile * along) or tile % split.multiple:
-        accepted = f"a part of the {split.members} members that each column has, times {along}"
-        accepted += f", a multiple of {split.multiple}" if split.multiple > 1 else ""
-        raise _error(schedule, f"tile of {schedule.nest.dims[split.dim].name}", tile, accepted)
-    for dim, tile in zip(schedule.nest.dims if schedule.nest.out_kept else (), schedule.tiles, strict=False):
-        if dim.extent % tile:
-            accepted = f"a part of {dim.extent}: each word of what stays in memory tiles is in one tile"
-            raise _error(schedule, f"tile of {dim.name}", tile, accepted)
+    parts = dict.fromkeys(range(len(nest.dims)) if nest.out_kept else (), 1)
+    for d, times in (parts | {split.dim: along}).items():
+        members = split.members if d == split.dim else nest.dims[d].extent
+        if members % (schedule.tiles[d] * times):
+            accepted = (
+                f"{times} times a part of {members}: each word of what stays is in one tile of its column"
+            )
+            raise _error(schedule, f"tile of {nest.dims[d].name}", schedule.tiles[d], accepted)
+    if writes_over(nest) and m.row_dim not in (None, split.dim):
+        tiles = schedule.grid[m.row_dim]
+        if idles(tiles, schedule.limits.rows, m):
+            accepted = (
+                f"a multiple of {schedule.limits.rows}: no row does a tile again, over which results may lie"
+            )
+            raise _error(schedule, f"tiles of {nest.dims[m.row_dim].name}", tiles, accepted)
 
 
 def _check_memory(schedule: Schedule) -> None:

@@ -14,11 +14,18 @@ from onnx import numpy_helper, parser
 import onedispatch as od
 from onedispatch.dispatch.compiler import groups, phases
 from onedispatch.dispatch.compiler.groups import KeptTensor
-from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.kernels.elementwise import Eltwise
+from onedispatch.operators.scheduling import solution
+from onedispatch.operators.scheduling.buffer import Buffer
+from onedispatch.operators.scheduling.index_space import OUTPUT
+from onedispatch.operators.scheduling.keeping import in_buffers
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector
+from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import find_device
+from onedispatch.transactions.base.errors import SolutionError
 from tests.timing import modelled
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -212,3 +219,15 @@ def test_nothing_stays_where_an_operator_refuses_in_the_end(
     off, on = (od.compile(model, "npu1", groups=how) for how in ("off", "on"))
     assert planned()
     assert on.device_step.transaction == off.device_step.transaction
+
+
+def test_no_core_does_a_tile_again_where_results_may_lie_over_operands() -> None:
+    device = find_device("npu1")
+    x, y = (TensorSpec(name, np.dtype(np.float32), (6, 16, 16)) for name in "xy")
+    plain = Eltwise("copy", "copy", [x], y, device).plain_nests[0]
+    rows = Buffer(256, 64, 6 * 64)
+    nest = in_buffers(plain, {0: rows, OUTPUT: rows}, 2 * rows.words)
+    mapping = solution.Mapping(0, 1, 4, frozenset(), rowcast=False, order=(0, 1))
+    with pytest.raises(SolutionError, match="no row does a tile again"):
+        check_solution(Schedule(nest, device, solution.Solution("od::eltwise@1", mapping, (1, 64), 1)))
+    check_solution(Schedule(nest, device, solution.Solution("od::eltwise@1", mapping, (2, 64), 1)))
