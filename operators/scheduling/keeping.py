@@ -15,6 +15,7 @@ from onedispatch.operators.scheduling.index_space import Access, IntArray, Opera
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping
+from onedispatch.transactions.base.text import counted
 
 _PLAIN = Access(0)
 
@@ -149,4 +150,5 @@ def check_order(before: Schedule, after: Schedule) -> None:
         return
     at = before.nest.roles["i"]
     if (before.tiles[at] == 1) != (after.tiles[at] == 1):
-        raise Unsupported(f"tiles of {after.tiles[at]} columns", "sums in the order that they have ungrouped")
+        given = counted(after.tiles[at], "column")
+        raise Unsupported(f"tiles of {given}", "sums in the order that they have ungrouped")

@@ -523,7 +523,6 @@ class _FlowCheck:
             if missing is not None:
                 name = _channel((missing, event.direction, event.channel))
                 message = f"waits for a token of {name}; no task there gives one"
-                # Control packets may push tasks of tiles that this transaction pushes none of.
                 unseen = missing[1] != registers.SHIM_ROW and missing not in self.pushed_tiles
                 message += ", unless control packets push it" if unseen else ""
                 self._report(FindingKind.WAIT, _WARNING if unseen else _ERROR, event.op, message)
