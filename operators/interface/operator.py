@@ -58,7 +58,7 @@ class Operator:
         {}
     )  # of tensors that stay in memory tiles, as nests number them
 
-    turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
+    _turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
 
     def __init__(
         self,
@@ -193,10 +193,10 @@ class Operator:
 
     def in_turn(self, turned: bool) -> Operator:
         """The same, ``turned`` or not."""
-        if turned == self.turned:
+        if turned == self._turned:
             return self
         other = copy(self)
-        other.__dict__ = {k: v for k, v in self.__dict__.items() if k != "_emitted"} | {"turned": turned}
+        other.__dict__ = {k: v for k, v in self.__dict__.items() if k != "_emitted"} | {"_turned": turned}
         return other
 
     @property
@@ -309,7 +309,7 @@ class Operator:
     @cached_property
     def _emitted(self) -> NestProgram:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
-        return emit_nests(self._bound, self.device, params_argument=arguments, turned=self.turned)
+        return emit_nests(self._bound, self.device, params_argument=arguments, turned=self._turned)
 
 
 def _with_less_room(nest: Nest, schedule: Schedule | None) -> Schedule | None:

@@ -25,7 +25,7 @@ from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.scheduling import select as selecting
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
-from onedispatch.operators.scheduling.search import search
+from onedispatch.operators.scheduling.search import best_with_cost, search
 from onedispatch.operators.scheduling.select import SEARCH, select
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device, find_device
@@ -235,11 +235,11 @@ def chain() -> onnx.ModelProto:
 def test_nothing_is_selected_for_what_is_absorbed(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[Nest] = []
 
-    def counted(nest: Nest, device: Device) -> Solution:
+    def counted(nest: Nest, device: Device) -> tuple[Solution, float]:
         searched.append(nest)
-        return search(nest, device)
+        return best_with_cost(nest, device)
 
-    monkeypatch.setattr(selecting, "search", counted)
+    monkeypatch.setattr(selecting, "best_with_cost", counted)
     recording = Always(lambda problem: selecting.Search().select(problem, NPU2))
     model = od.compile(chain(), fallback="error", selector=recording)
     assert [p.kernel for p in recording.asked] == ["od::conv@1"] and len(searched) == 1
