@@ -19,6 +19,7 @@ import typer
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import comparison, opening, traces
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
 from onedispatch.dispatch.cli.opening import open_model
 from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
@@ -372,28 +373,11 @@ def _show_kernels(executable: Executable) -> None:
 
 def _show_grouping(grouping: Grouping) -> None:
     """Prints what stays in memory tiles, and why other tensors do not."""
-    rows = [
-        (
-            "\n".join(one.operators),
-            "\n".join(one.tensors),
-            f"{one.saved_bytes:,}",
-            f"{one.tile_bytes:,}",
-            f"{one.saved_cycles:,}",
-        )
-        for one in grouping.groups
-    ]
-    titles = (
-        "operators",
-        "kept tensors",
-        "bytes saved",
-        "bytes of each memory tile",
-        "cycles saved, estimated",
-    )
-    if rows:
-        out.table("Groups", titles, rows, right=(2, 3, 4))
-    passed = [(one.tensor, f"{one.nbytes:,}", one.reason) for one in grouping.passed]
-    if passed:
-        out.table("Tensors in device memory", ("tensor", "bytes", "why"), passed, right=(1,))
+    plain = asdict(grouping)
+    if grouping.groups:
+        out.table("Groups", GROUP_TITLES, group_rows(plain), right=(2, 3, 4))
+    if grouping.passed:
+        out.table("Tensors in device memory", PASSED_TITLES, passed_rows(plain), right=(1,))
     out.tell(f"groups: {grouping}\n")
 
 

@@ -47,12 +47,6 @@ Precision = Annotated[
     str,
     typer.Option(help="bf16: float32 tensors are computed in bfloat16, between float32 inputs and outputs."),
 ]
-Sums = Annotated[
-    str,
-    typer.Option(
-        help="narrow: products keep sums in the type of their results between steps, as published kernels do."
-    ),
-]
 Groups = Annotated[
     str, typer.Option(help="on: tensors stay in memory tiles between operators, where that costs less.")
 ]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
 from onedispatch.transactions.base.text import counted
 
 _STYLE = """
@@ -83,29 +84,18 @@ def _grouping(found: Mapping[str, Any] | None) -> str:
     """What stays in memory tiles, and why other tensors do not."""
     if found is None:
         return ""
-    titles = (
-        "operators",
-        "kept tensors",
-        "bytes saved",
-        "bytes of each memory tile",
-        "cycles saved, estimated",
-    )
     groups = "".join(
-        f"<tr><td><pre>{escape(chr(10).join(one['operators']))}</pre></td>"
-        f"<td><pre>{escape(chr(10).join(one['tensors']))}</pre></td>"
-        f"{_cells('td', (f'{one[key]:,}' for key in ('saved_bytes', 'tile_bytes', 'saved_cycles')))}</tr>\n"
-        for one in found["groups"]
+        f"<tr><td><pre>{escape(operators)}</pre></td><td><pre>{escape(tensors)}</pre></td>"
+        f"{_cells('td', numbers)}</tr>\n"
+        for operators, tensors, *numbers in group_rows(found)
     )
-    passed = "".join(
-        f"<tr>{_cells('td', (one['tensor'], format(one['nbytes'], ','), one['reason']))}</tr>\n"
-        for one in found["passed"]
-    )
+    passed = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in passed_rows(found))
     said = f"; {found['reason']}" if found["reason"] else ""
     return (
         f"<details><summary>{counted(len(found['groups']), 'group')} of operators between which tensors stay "
         f"in memory tiles{escape(said)}</summary>\n"
-        f"<table><thead><tr>{_cells('th', titles)}</tr></thead><tbody>{groups}</tbody></table>\n"
-        f"<table><thead><tr>{_cells('th', ('tensor in device memory', 'bytes', 'why'))}</tr></thead>"
+        f"<table><thead><tr>{_cells('th', GROUP_TITLES)}</tr></thead><tbody>{groups}</tbody></table>\n"
+        f"<table><thead><tr>{_cells('th', ('tensor in device memory', *PASSED_TITLES[1:]))}</tr></thead>"
         f"<tbody>{passed}</tbody></table></details>\n"
     )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf, isfinite
 
 from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
@@ -30,6 +29,7 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import Search, Selector
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.text import counted
 
@@ -76,7 +76,7 @@ def group(
 
 
 def _refusal(units: Sequence[Unit], limits: Resources) -> str:
-    """Why no tensor can stay, whatever operators there are; "" where some may."""
+    """Why no tensor of the model can stay; "" where some may."""
     hosts = [unit.nodes[0].name for unit in units if unit.kind == "host"]
     if hosts:
         names = ", ".join(hosts[:3]) + (" ..." if hosts[3:] else "")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import takewhile
 from math import prod
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
 from onedispatch.operators.scheduling.candidates import beside_slots, fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends, kept
-from onedispatch.operators.scheduling.keeping import idles, writes_over
+from onedispatch.operators.scheduling.keeping import tile_rules
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, resources
 from onedispatch.operators.scheduling.schedule import (
@@ -34,6 +33,7 @@ from onedispatch.operators.scheduling.schedule import (
 )
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 
 Array = np.ndarray[Any, Any]
 
@@ -330,20 +330,12 @@ class CostModel:
         return _Load(resources, stalls + fill, fits, (in0, in1), served, outer, self.per_group[at])
 
     def _in_shares(self, mapping: Mapping, at: Array) -> IntArray:
-        """Whether each column's tiles are its own members of the dimension that buffers are cut along, and
-        every word of what stays is in one tile alone."""
-        split = self.nest.split
-        if split is None:
-            return True
-        along = self._rows(mapping) if mapping.row_dim == split.dim else 1
-        tile = self.tiles[split.dim][at]
-        whole: Array = (split.members % (tile * along) == 0) & (tile % split.multiple == 0)
-        for d, dim in enumerate(self.nest.dims if self.nest.out_kept else ()):
-            whole = whole & (dim.extent % self.tiles[d][at] == 0)
-        if writes_over(self.nest) and mapping.row_dim is not None and mapping.row_dim != split.dim:
-            grid = self.nest.dims[mapping.row_dim].extent / self.tiles[mapping.row_dim][at]
-            whole = whole & ~idles(grid, self.limits.rows, mapping)
-        return whole
+        """Whether the candidates keep to ``tile_rules``."""
+        kept: IntArray = True
+        if self.nest.split is not None:
+            for _, holds, _ in tile_rules(self.nest, mapping, [t[at] for t in self.tiles], self.limits.rows):
+                kept = kept & holds
+        return kept
 
     def _channel(self, port: _Port, rows: IntArray) -> IntArray:
         """Returns the cycles that a shim channel takes to feed a port's chunks to ``rows`` core rows."""

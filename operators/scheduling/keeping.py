@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import replace
 
@@ -35,20 +36,36 @@ def in_shares(nest: Nest, mapping: Mapping) -> bool:
     return (mapping.col_dim, mapping.columns) == (split.dim, split.columns) and not spread
 
 
-def writes_over(nest: Nest) -> bool:
-    """Whether results may lie where an operand does: then no core may do a tile again, as idle rows do.
+def tile_rules(
+    nest: Nest, mapping: Mapping, tiles: Sequence[IntArray], rows: int
+) -> Iterator[tuple[int, IntArray, str]]:
+    """What tiles of a nest keep to whose tensors stay in memory tiles, on columns of ``rows`` cores: the
+    dimension, whether they do, for many tilings at once, and what is accepted."""
+    split = nest.split
+    if split is None:
+        return
+    times = rows if mapping.row_dim == split.dim else 1
+    own = f"{times} times a part of the {split.members} members that each column has"
+    whole = split.members % (tiles[split.dim] * times) == 0
+    yield (
+        split.dim,
+        whole & (tiles[split.dim] % split.multiple == 0),
+        f"{own}, a multiple of {split.multiple}",
+    )
+    for d, dim in enumerate(nest.dims if nest.out_kept else ()):
+        accepted = f"a part of {dim.extent}: each word of what stays in memory tiles is in one tile"
+        yield d, dim.extent % tiles[d] == 0, accepted
+    if _writes_over(nest) and mapping.row_dim not in (None, split.dim):
+        number = -(-nest.dims[mapping.row_dim].extent // tiles[mapping.row_dim])
+        fewer = np.less_equal(number, rows) & (not mapping.in1)  # then other rows do nothing
+        accepted = f"a multiple of {rows} tiles: no row does a tile again, over which results may lie"
+        yield mapping.row_dim, (number % rows == 0) | fewer, accepted
 
-    Only element by element: see the planner of groups.
-    """
+
+def _writes_over(nest: Nest) -> bool:
+    """Whether results may lie where an operand does, element by element: see the planner of groups."""
     reads = any(x.buffer is not None for x in nest.strided_inputs)
     return nest.out_kept and reads and not nest.kernel.dims and not nest.kernel.members and not nest.reduces
-
-
-def idles(tiles: IntArray, rows: int, mapping: Mapping) -> IntArray:
-    """Whether rows of a column do tiles of others again, where a dimension that they share has so many."""
-    fewer = np.less_equal(tiles, rows) & (not mapping.in1)
-    repeats: IntArray = (tiles % rows != 0) & ~fewer
-    return repeats
 
 
 def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int, k_step: int = 0) -> Nest:

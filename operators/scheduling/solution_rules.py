@@ -11,7 +11,7 @@ from weakref import WeakSet
 from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
 from onedispatch.operators.scheduling.candidates import covered, extra_scratch_words, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
-from onedispatch.operators.scheduling.keeping import idles, in_shares, writes_over
+from onedispatch.operators.scheduling.keeping import in_shares, tile_rules
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.signature import bounded_repr
@@ -117,25 +117,11 @@ def _check_shares(schedule: Schedule) -> None:
         return
     if not in_shares(nest, m):
         columns = counted(split.columns, "column")
-        raise _error(
-            schedule, "mapping", m, f"{columns} over dimension {split.dim}, no row broadcast of what stays"
-        )
-    along = schedule.limits.rows if m.row_dim == split.dim else 1
-    parts = dict.fromkeys(range(len(nest.dims)) if nest.out_kept else (), 1)
-    for d, times in (parts | {split.dim: along}).items():
-        members = split.members if d == split.dim else nest.dims[d].extent
-        if members % (schedule.tiles[d] * times):
-            accepted = (
-                f"{times} times a part of {members}: each word of what stays is in one tile of its column"
-            )
+        accepted = f"{columns} over dimension {split.dim}, no row broadcast of what stays"
+        raise _error(schedule, "mapping", m, accepted)
+    for d, holds, accepted in tile_rules(nest, m, schedule.tiles, schedule.limits.rows):
+        if not holds:
             raise _error(schedule, f"tile of {nest.dims[d].name}", schedule.tiles[d], accepted)
-    if writes_over(nest) and m.row_dim not in (None, split.dim):
-        tiles = schedule.grid[m.row_dim]
-        if idles(tiles, schedule.limits.rows, m):
-            accepted = (
-                f"a multiple of {schedule.limits.rows}: no row does a tile again, over which results may lie"
-            )
-            raise _error(schedule, f"tiles of {nest.dims[m.row_dim].name}", tiles, accepted)
 
 
 def _check_memory(schedule: Schedule) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random small graphs of which all that can stay in memory tiles does: the same bits, played or not.
 
-Values are small whole numbers, so that sums are the same in whatever order tiles take them.
+Values are small whole numbers, so that sums are the same in any order of tiles.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ can be done by then.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
@@ -24,8 +23,8 @@ Descriptor = tuple[int, int]  # column, number
 def written_ahead(transaction: Transaction, pieces: Iterable[range] | None = None) -> Transaction:
     """Returns the same operations, descriptors of shims written as early as they may be.
 
-    Each of ``pieces`` is waited for before the next one begins, so whatever a piece does not write to is at
-    rest while it runs. Without them, they are the operators that RECORD_TIMER stands between.
+    Each of ``pieces`` is waited for before the next one begins, so descriptors that a piece does not write
+    are at rest while it runs. Without ``pieces``, they are the operators that RECORD_TIMER stands between.
     """
     order = np.arange(len(transaction))
     reader = _Reader(transaction)
@@ -45,8 +44,7 @@ def _in_order(transaction: Transaction, order: np.ndarray[tuple[int], np.dtype[n
     sizes = np.diff(bounds)[order]
     body = b"".join(data[bounds[i] : bounds[i + 1]] for i in order.tolist())
     offsets = spec.HEADER_SIZE + np.concatenate([[0], np.cumsum(sizes)])
-    header = dataclasses.replace(transaction.header)
-    return Transaction(header.to_bytes() + body, header, offsets.astype(bounds.dtype))
+    return Transaction(transaction.header.to_bytes() + body, transaction.header, offsets.astype(bounds.dtype))
 
 
 class _Reader:
@@ -102,5 +100,5 @@ class _Reader:
             return None
         column, row, offset = reg.split_address(self.registers[index])
         block = reg.SHIM.block["DMA_BD"]
-        number, inside = divmod(offset - block.at(0), block.at(1) - block.at(0))
-        return (column, number) if row == reg.SHIM_ROW and 0 <= number < block.count and inside < 32 else None
+        number = (offset - block.at(0)) // (block.at(1) - block.at(0))
+        return (column, number) if row == reg.SHIM_ROW and 0 <= number < block.count else None

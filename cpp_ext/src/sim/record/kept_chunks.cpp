@@ -154,7 +154,7 @@ std::vector<Stored> KeptChunks::stored() {
   std::vector<uint32_t> units;
   for (uint32_t unit = 0; unit < chunks_.size(); ++unit)
     if (chunks_[unit].known) units.push_back(unit);
-  for (const auto& [occurrence, outputs] : tensors_)  // those that nobody reads, too: their neighbours may be joined with them
+  for (const auto& [occurrence, outputs] : tensors_)  // unread ones, too: their neighbours may be joined with them
     units.insert(units.end(), units_[occurrence].begin(), units_[occurrence].end());
   std::sort(units.begin(), units.end());
   units.erase(std::unique(units.begin(), units.end()), units.end());
