@@ -7,10 +7,8 @@ The C++ side does the same (``cpp_ext/src/xrt/monitor.h``, ``cpp_ext/src/sim/eng
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
-from functools import cached_property
 
 
 class ForkLock:
@@ -45,18 +43,6 @@ _LOCKS: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 def _in_child() -> None:
     for lock in list(_LOCKS):
         lock.renew()
-    if sys.version_info < (3, 12):
-        _open_cached_properties()
-
-
-def _open_cached_properties() -> None:
-    """Renews the locks of cached properties: before Python 3.12 each has one, held while it computes."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("onedispatch.")]
-    for module in modules:
-        for cls in [value for value in vars(module).values() if isinstance(value, type)]:
-            for member in vars(cls).values():
-                if isinstance(member, cached_property):
-                    member.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
 os.register_at_fork(after_in_child=_in_child)

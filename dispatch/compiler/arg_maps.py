@@ -63,7 +63,7 @@ def _check_outputs(operator: Operator, entries: Sequence[ArgMap], reads: int, re
             if entry.kind is ArgKind.OUTPUT and entry.onnx_arg_idx == number
         ]
         size, index = max(own, default=(0, -1))
-        if size >= tensor.device_bytes or OUTPUT - (number - reads) in operator.buffers:
+        if size >= tensor.device_bytes or OUTPUT - (number - reads) in operator.kept_buffers:
             continue
         accepted = f"at least {counted(tensor.device_bytes, 'byte')}: all of {tensor}"
         if not own:

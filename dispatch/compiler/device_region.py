@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TypeVar
 
 from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
@@ -20,6 +19,7 @@ from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Operator
 from onedispatch.transactions import ArgKind, ArgMap
 from onedispatch.transactions.base.boundary import attributed_to
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InternalError, OperatorError
 
 T = TypeVar("T")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +21,7 @@ from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.fusion.ahead import written_ahead
 from onedispatch.transactions.fusion.fuse import FusePart
 
@@ -120,7 +120,7 @@ class _Emitter:
         for index, placed in enumerate(self.ops):
             op = placed.operator
             for number, made in enumerate(op.outputs):
-                if made.size and made.name not in storage.at and OUTPUT - number not in op.buffers:
+                if made.size and made.name not in storage.at and OUTPUT - number not in op.kept_buffers:
                     first[made.name] = last[made.name] = index
             for tensor in placed.activations:
                 root = self.root(tensor.name)

@@ -174,11 +174,11 @@ def check_kept(phase: str, units: Sequence[Unit]) -> None:
     for i, unit in enumerate(units):
         if unit.operator is None:
             continue
-        operator, buffers = unit.operator, unit.operator.buffers
+        operator, buffers = unit.operator, unit.operator.kept_buffers
         for n, tensor in enumerate(operator.inputs):
             given, wanted = buffers.get(n), places.get(tensor.name)
             if given != wanted:
-                field = f"units[{i}].operator.buffers of {operator.name}"
+                field = f"units[{i}].operator.kept_buffers of {operator.name}"
                 raise fault(phase, field, f"{given} for {tensor.name}", f"{wanted}, as its maker has it")
         made = {tensor.name: buffers.get(OUTPUT - n) for n, tensor in enumerate(operator.outputs)}
         places |= {name: buffer for name, buffer in made.items() if buffer is not None}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from onedispatch.dispatch.rules.match import attribute
 from onedispatch.dispatch.rules.pattern import Condition
 from onedispatch.operators.declarations.dtypes import saturated
 from onedispatch.operators.declarations.registry import MICROSOFT
+from onedispatch.transactions.base.cached import cached_property
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InternalError
 
 

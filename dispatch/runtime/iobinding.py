@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
 from onedispatch.dispatch.frontend.input_shapes import check_shape
 from onedispatch.dispatch.runtime.feeds import as_value
 from onedispatch.transactions.base.boundary import guarded
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.signature import bounded_repr
 

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.artifact.loading import opened
@@ -31,6 +31,7 @@ from onedispatch.dispatch.runtime.report import RunReport, summed
 from onedispatch.dispatch.runtime.runners import Runners
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import DeviceError, InputError
 from onedispatch.transactions.machine.device import DeviceName
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from onedispatch.dispatch.tools.differences import (
     first_difference,
     largest_of,
 )
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError, statement_of
 from onedispatch.transactions.base.text import did_you_mean
 

@@ -12,10 +12,11 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from onedispatch.transactions.base.cached import cached_property
 
 
 class ExprOp(IntEnum):

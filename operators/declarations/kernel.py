@@ -18,7 +18,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -37,6 +36,7 @@ from onedispatch.operators.declarations.function_table import FunctionTable as F
 from onedispatch.operators.declarations.function_table import KernelDeclarationError as KernelDeclarationError
 from onedispatch.operators.declarations.function_table import Work as Work
 from onedispatch.operators.declarations.function_table import work as work
+from onedispatch.transactions.base.cached import cached_property
 
 MAX_DIMS = 5  # parallel index dimensions
 MAX_AXES = MAX_DIMS + 1  # of an operand: all dimensions and the reduction

@@ -13,7 +13,6 @@ import struct
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -40,6 +39,7 @@ from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device, Transaction, TransactionBuilder
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.fusion.ahead import written_ahead
 from onedispatch.transactions.machine import registers as reg

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import NamedTuple
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.kernel import FunctionTable, Kernel
+from onedispatch.transactions.base.cached import cached_property
 
 
 class Linked(NamedTuple):

@@ -7,11 +7,11 @@ tensor how a tile of that space touches it) and gets the rest from the shared sc
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Map
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,6 +32,7 @@ from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector, select
 from onedispatch.transactions import ArgKind, ArgMap, Device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.text import counted
 
@@ -54,10 +55,7 @@ class Operator:
     reads_integers: ClassVar[bool] = False  # `of_integers` gives the operator that makes its own floats
     tabulates: ClassVar[bool] = False  # `tabulated` gives its results where each is one of bytes
     merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
-    buffers: Map[int, Buffer] = MappingProxyType(
-        {}
-    )  # of tensors that stay in memory tiles, as nests number them
-
+    kept_buffers: Map[int, Buffer] = MappingProxyType({})  # of what stays in memory tiles, by nests' numbers
     _turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
 
     def __init__(
@@ -125,7 +123,7 @@ class Operator:
             name
             for cls in type(self).__mro__
             for name, v in vars(cls).items()
-            if isinstance(v, cached_property)
+            if isinstance(v, functools.cached_property)  # noqa: TID251 - that of others, too
         }
         other.__dict__ = {k: v for k, v in self.__dict__.items() if k not in derived} | fields
         return other
@@ -189,7 +187,9 @@ class Operator:
         ]
         for schedule, other in zip(self.schedules, found, strict=True):
             check_order(schedule, other)
-        return self.replaced(schedules=found, buffers=buffers, plain_nests=self.plain_nests, _nests=nests)
+        return self.replaced(
+            schedules=found, kept_buffers=buffers, plain_nests=self.plain_nests, _nests=nests
+        )
 
     def in_turn(self, turned: bool) -> Operator:
         """The same, ``turned`` or not."""
@@ -223,7 +223,7 @@ class Operator:
         entries = [
             ArgMap(ArgKind.OUTPUT, i, len(reads) + i, 0, t.device_bytes)
             for i, t in enumerate(self.outputs)
-            if OUTPUT - i not in self.buffers
+            if OUTPUT - i not in self.kept_buffers
         ]
         entries += [ArgMap(ArgKind.INPUT, made + i, i, 0, t.device_bytes) for i, t in enumerate(reads)]
         consts = made + len(reads)
@@ -293,7 +293,7 @@ class Operator:
     def _read_inputs(self) -> frozenset[int]:
         """Indices of inputs. A nest may also read what earlier ones have written: an output."""
         read = {op.tensor for nest in self._nests for op in nest.strided_inputs if op.output is None}
-        return frozenset(read - self.buffers.keys())
+        return frozenset(read - self.kept_buffers.keys())
 
     @cached_property
     def _bound(self) -> list[BoundNest]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -29,6 +28,7 @@ from onedispatch.operators.scheduling.index_space import (
 )
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 
 I8, I32, I64 = DTYPES["i8"], DTYPES["i32"], DTYPES["i64"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import select
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 
 Array = np.ndarray[Any, Any]
 

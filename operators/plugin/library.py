@@ -8,7 +8,6 @@ as they are of a class in Python. So a compiled body and its Python twin have on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from onedispatch.operators.plugin.native import native
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.plugin.refusals import relocated
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.host import kernel_seconds
 

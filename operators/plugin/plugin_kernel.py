@@ -6,7 +6,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
@@ -14,6 +13,7 @@ from onedispatch.operators.plugin.instance import Interval, KernelInstance
 from onedispatch.operators.plugin.instance_checks import check_instance, checked_outputs, work_of
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.watchdog import asked
+from onedispatch.transactions.base.cached import cached_property
 
 
 class PluginKernel(ABC):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.operators.plugin.twin import compiled_body
 from onedispatch.operators.plugin.watchdog import asked
+from onedispatch.transactions.base.cached import cached_property
 
 
 class PythonKernel(PluginKernel):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import lcm, prod
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from onedispatch.operators.declarations.params import Axis
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.members import Members
+from onedispatch.transactions.base.cached import cached_property
 
 F32 = DTYPES["f32"]
 K = -1  # names the reduction dimension in ``Access.dim``

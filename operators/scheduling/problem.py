@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, declared
@@ -17,6 +16,7 @@ from onedispatch.operators.scheduling.index_space import Dim, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.plain import digest_of, plain, read
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import SolutionError
 
 DIGEST_BYTES = 16

@@ -14,13 +14,14 @@ channels) it takes two for each row, one for in1 and one for the parameter block
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 from onedispatch.operators.declarations.kernel import PIECES
 from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
 from onedispatch.operators.declarations.params import PARAM_LOCKS, SUPER_KERNEL_BYTES
 from onedispatch.operators.scheduling.index_space import IntArray
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine import registers as reg

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -40,6 +39,7 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine import registers as reg

@@ -33,7 +33,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ from onedispatch.operators.kernels.elementwise import View
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import ArgKind, Xclbin, find_device
+from onedispatch.transactions.base.cached import cached_property
 from tests.ops.case import EXACT, SUMS, Array, Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE
 from tests.ops.lowered import computed, device_bytes, lower, reference

@@ -110,20 +110,6 @@ def on_host_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@pytest.fixture
-def locks_given_back() -> Iterator[None]:
-    """A profile function that raises where ``__exit__`` of a lock is called leaves it taken, as no signal
-    does. Until Python 3.12 cached properties have one each; other tests of the process would wait forever."""
-    yield
-    modules = [module for name, module in sys.modules.items() if name.startswith("onedispatch")]
-    classes = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
-    for one in (value for cls in classes for value in vars(cls).values()):
-        lock = getattr(one, "lock", None) if isinstance(one, functools.cached_property) else None
-        while lock is not None and lock._is_owned():
-            lock.release()
-
-
-@pytest.mark.usefixtures("locks_given_back")
 @pytest.mark.parametrize("kind", [Late, Odd, KeyboardInterrupt])
 @pytest.mark.parametrize("phase", ["compile", "load", "save", "run", "host", "open"])
 def test_what_a_handler_raises_reaches_the_caller(

@@ -71,7 +71,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
 
 @pytest.fixture
 def whatever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps what can be kept, whatever it costs."""
+    """Keeps what can be kept at any cost."""
 
     def cycles(schedule: Schedule, selector: Selector) -> float:
         return 1.0 - 0.3 * sum(schedule.kept)
@@ -210,7 +210,7 @@ def test_nothing_stays_where_an_operator_refuses_in_the_end(
     build = phases.build
 
     def refusing(operator: Operator, about: str) -> None:
-        if operator.name == reader and operator.buffers:
+        if operator.name == reader and operator.kept_buffers:
             raise Unsupported("its transaction", "another one")
         build(operator, about)
 

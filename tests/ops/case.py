@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from onnx import helper, numpy_helper
 from onedispatch.operators.declarations.dtypes import dtype_of
 from onedispatch.operators.declarations.functions import ACTIVATIONS
 from onedispatch.operators.declarations.registry import all_mappings
+from onedispatch.transactions.base.cached import cached_property
 
 Array = np.ndarray[Any, Any]
 OPSET = 21

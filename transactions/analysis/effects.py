@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from operator import mul
 from typing import NamedTuple, TypeAlias
@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from onedispatch.transactions.analysis.streams import PacketPayload, PacketWrite, Streams
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary

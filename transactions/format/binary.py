@@ -8,13 +8,13 @@ Operations become objects only on access, so that a file of 100,000 ops costs a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from onedispatch.transactions.base.boundary import guarded
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.codec import Header, layout_of

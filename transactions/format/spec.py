@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from types import MappingProxyType
+
+from onedispatch.transactions.base.cached import cached_property
 
 Version = tuple[int, int]
 V0_1: Version = (0, 1)

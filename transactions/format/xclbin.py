@@ -32,10 +32,10 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 
 from onedispatch.transactions.base.boundary import guarded
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import CompiledModelError
 from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.format import spec

@@ -16,12 +16,13 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.text import counted, span

@@ -12,8 +12,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
+
+from onedispatch.transactions.base.cached import cached_property
 
 COLUMN_SHIFT = 25
 ROW_SHIFT = 20
