@@ -58,7 +58,9 @@ def tile_rules(
     if _writes_over(nest) and mapping.row_dim not in (None, split.dim):
         number = -(-nest.dims[mapping.row_dim].extent // tiles[mapping.row_dim])
         fewer = np.less_equal(number, rows) & (not mapping.in1)  # then other rows do nothing
-        accepted = f"a multiple of {rows} tiles: no row does a tile again, over which results may lie"
+        accepted = (
+            f"as many as are a multiple of {rows}: no row does a tile again, over which results may lie"
+        )
         yield mapping.row_dim, (number % rows == 0) | fewer, accepted
 
 
