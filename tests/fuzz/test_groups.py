@@ -20,6 +20,7 @@ import onedispatch as od
 from onedispatch.dispatch.compiler import groups
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector
+from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -117,7 +118,9 @@ def test_grouped_graphs_compute_the_same(monkeypatch: pytest.MonkeyPatch, first:
         plain, engine = (od.InferenceSession(one, record=False) for one in (off, on))
         played = od.InferenceSession(on, record="on", threads=1 + seed % 3)
         for feed in feeds(model):
-            wanted = [y.tobytes() for y in plain.run(None, feed)]
+            results = plain.run(None, feed)
+            check_beside_onnxruntime(model, feed, results, precision)
+            wanted = [y.tobytes() for y in results]
             for session in (engine, played):
                 assert [y.tobytes() for y in session.run(None, feed)] == wanted, (seed, device, precision)
                 assert modelled(session.last_run) == modelled(on.timing()), (seed, device, precision)

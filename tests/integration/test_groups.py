@@ -26,6 +26,7 @@ from onedispatch.operators.scheduling.select import Selector
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import SolutionError
+from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -87,7 +88,9 @@ def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> 
     sessions = [od.InferenceSession(grouped, threads=threads, record="on") for threads in (1, 3)]
     for seed in range(3):  # a first run, one that is recorded, one that is played
         feed = feed_of(model, seed)
-        wanted = [y.tobytes() for y in plain.run(None, feed)]
+        results = plain.run(None, feed)
+        check_beside_onnxruntime(model, feed, results, precision)
+        wanted = [y.tobytes() for y in results]
         for session in (engine, *sessions):
             assert [y.tobytes() for y in session.run(None, feed)] == wanted, (seed, session.last_run)
             assert modelled(session.last_run) == modelled(grouped.timing())

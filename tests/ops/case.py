@@ -320,3 +320,13 @@ def _report(a: Array, e: Array, wrong: Array, what: str) -> None:
         f"{int(wrong.sum())} of {wrong.size} elements {what or 'differ'}; worst at flat index {worst}: "
         f"{a[worst]!r}, expected {e[worst]!r}; first at {int(np.argmax(wrong))}"
     )
+
+
+def check_beside_onnxruntime(
+    model: onnx.ModelProto, feed: dict[str, Array], results: Sequence[Array], precision: str
+) -> None:
+    """Asserts that floats are onnxruntime's, as far as the precision goes, by the largest of each tensor."""
+    close = {"fp32": 1e-5, "bf16": 0.05}[precision]
+    for made, wanted in zip(results, run_onnxruntime(model, feed), strict=True):
+        least = close * float(np.abs(wanted).max(initial=0))
+        np.testing.assert_allclose(made, wanted, rtol=close, atol=least)
