@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from onedispatch.transactions import (
     ShimBd,
     Transaction,
@@ -39,7 +43,7 @@ def operators(*bodies: list[tuple[int, int]]) -> Transaction:
 
 def story(transaction: Transaction) -> list[str]:
     """Its operations, in short."""
-    return [_SHORT[op.name] for op in transaction.ops]
+    return [_SHORT.get(op.name, op.name) for op in transaction.ops]
 
 
 _SHORT = {"BLOCKWRITE": "bd", "DDR_PATCH": "patch", "WRITE": "push", "TCT": "wait", "RECORD_TIMER": "timer"}
@@ -96,3 +100,43 @@ def test_an_operator_without_an_end_of_its_own_lets_nothing_pass() -> None:
     made.record_timer(2)
     plain = Transaction.from_bytes(made.to_bytes())
     assert written_ahead(plain) == plain
+
+
+def between(body: Callable[[TransactionBuilder], None]) -> list[str]:
+    """The story of an operator that does ``body``, and another one whose task takes descriptor 2."""
+    made = TransactionBuilder.for_device(DEVICE)
+    made.record_timer(0)
+    body(made)
+    made.tct("MM2S", 0, 0, 0)
+    made.record_timer(1)
+    task(made, 0, 2)
+    made.tct("MM2S", 0, 0, 0)
+    made.record_timer(2)
+    return story(written_ahead(Transaction.from_bytes(made.to_bytes())))
+
+
+def words(made: TransactionBuilder) -> None:
+    """As transactions from outside may write a descriptor: word by word."""
+    at = register_address(0, 0, "DMA_BD", 2)
+    for number, word in enumerate(ShimBd.at(0, 16).to_words()):
+        made.write(at + 4 * number, word)
+
+
+def several(made: TransactionBuilder) -> None:
+    made.blockwrite(register_address(0, 0, "DMA_BD", 1), [*ShimBd.at(0, 16).to_words()] * 2)
+
+
+def masked(made: TransactionBuilder) -> None:
+    made.maskwrite(register_address(0, 0, "DMA_BD", 2), 16, 0xFF)
+
+
+def unknown(made: TransactionBuilder) -> None:
+    made.loadpdi(0)
+
+
+@pytest.mark.parametrize("body", [words, several, masked, unknown])
+def test_descriptors_that_an_operator_writes_in_any_way_are_its_own(
+    body: Callable[[TransactionBuilder], None],
+) -> None:
+    assert between(body)[-6:] == ["timer", "bd", "patch", "push", "wait", "timer"]
+    assert between(lambda made: task(made, 0, 1))[-4:] == ["timer", "push", "wait", "timer"]

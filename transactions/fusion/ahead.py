@@ -15,16 +15,20 @@ import numpy as np
 
 from onedispatch.transactions.analysis.transaction import Transaction
 from onedispatch.transactions.format import spec
+from onedispatch.transactions.format.codec import layout_of
 from onedispatch.transactions.machine import registers as reg
 
-Descriptor = tuple[int, int]  # column, number
+_PASSED = frozenset({"WRITE", "BLOCKWRITE", "DDR_PATCH"})  # by what comes ahead
+_KNOWN = _PASSED | {"MASKWRITE", "MASKPOLL", "TCT", "NOOP"}  # of others it is not said what they touch
+_BD_BYTES = 4 * reg.SHIM.bd_words
 
 
 def written_ahead(transaction: Transaction, pieces: Iterable[range] | None = None) -> Transaction:
     """Returns the same operations, descriptors of shims written as early as they may be.
 
-    Each of ``pieces`` is waited for before the next one begins, so descriptors that a piece does not write
-    are at rest while it runs. Without ``pieces``, they are the operators that RECORD_TIMER stands between.
+    Each of ``pieces`` writes the descriptors that it uses, and is waited for before the next one begins: so
+    those that it does not write are at rest while it runs. Without ``pieces``, they are the operators that
+    RECORD_TIMER stands between.
     """
     order = np.arange(len(transaction))
     reader = _Reader(transaction)
@@ -48,57 +52,66 @@ def _in_order(transaction: Transaction, order: np.ndarray[tuple[int], np.dtype[n
 
 
 class _Reader:
-    """What operations do to descriptors of shims, by their numbers."""
+    """What operations are, and what they do to descriptors of shims."""
 
     def __init__(self, transaction: Transaction) -> None:
-        self.names = [spec.name_of(code) for code in range(256)]
-        self.codes: list[int] = transaction.codes.tolist()
-        self.registers: dict[int, int] = {}
-        for name in ("BLOCKWRITE", "DDR_PATCH"):
-            found = transaction.indices(name)
-            self.registers.update(
-                zip(found.tolist(), transaction.column(name, "reg", found).tolist(), strict=True)
-            )
-
-    def name(self, index: int) -> str:
-        return self.names[self.codes[index]]
+        names = [spec.name_of(code) for code in range(256)]
+        self.names = [names[code] for code in transaction.codes.tolist()]
+        self.touched, self.whole = _touched(transaction)
 
     def operators(self) -> Iterator[range]:
         """The operations of each operator."""
-        timers = [i for i in range(len(self.codes)) if self.name(i) == "RECORD_TIMER"]
+        timers = [i for i, name in enumerate(self.names) if name == "RECORD_TIMER"]
         return (range(start + 1, end) for start, end in pairwise(timers))
 
-    def waits_from(self, operator: range) -> int | None:
-        """Where an operator begins to wait for its end; None where it does not end so."""
-        at = operator.stop
-        while at > operator.start and self.name(at - 1) in ("WRITE", "BLOCKWRITE"):
+    def waits_from(self, piece: range) -> int | None:
+        """Where a piece begins to wait for its end; None where it does not end so, or is not known whole."""
+        at = piece.stop
+        while at > piece.start and self.names[at - 1] in ("WRITE", "BLOCKWRITE"):
             at -= 1
         end = at
-        while at > operator.start and self.name(at - 1) == "TCT":
+        while at > piece.start and self.names[at - 1] == "TCT":
             at -= 1
-        return at if at < end else None
+        return at if at < end and _KNOWN.issuperset(self.names[piece.start : piece.stop]) else None
 
-    def may_come_ahead(self, before: range, operator: range) -> Iterator[int]:
-        """Writes of descriptors, with their patches, that ``operator`` begins with, but for those that
-        ``before`` uses."""
-        taken = {self.descriptor(i) for i in before if self.name(i) == "BLOCKWRITE"}
-        for i in operator:
-            if self.name(i) == "WRITE" or self.name(i) == "DDR_PATCH":
-                continue
-            if self.name(i) != "BLOCKWRITE":
+    def may_come_ahead(self, before: range, piece: range) -> Iterator[int]:
+        """Writes of descriptors, with their patches, that ``piece`` begins with, but for those that
+        ``before`` writes, too."""
+        taken = set[int]().union(*(self.touched[i] for i in before if i in self.touched))
+        for i in piece:
+            if self.names[i] not in _PASSED:
                 return
-            written = self.descriptor(i)
-            if written is None or i + 1 not in operator or self.descriptor(i + 1) != written:
+            if i not in self.touched or self.names[i] == "DDR_PATCH":
                 continue
-            if written not in taken:
+            here = self.touched[i]
+            patched = i + 1 in piece and self.names[i + 1] == "DDR_PATCH" and self.touched.get(i + 1) == here
+            if i in self.whole and patched and taken.isdisjoint(here):
                 yield from (i, i + 1)
-            taken.add(written)
+            taken.update(here)
 
-    def descriptor(self, index: int) -> Descriptor | None:
-        """The descriptor of a shim that an operation writes to."""
-        if index not in self.registers:
-            return None
-        column, row, offset = reg.split_address(self.registers[index])
-        block = reg.SHIM.block["DMA_BD"]
-        number = (offset - block.at(0)) // (block.at(1) - block.at(0))
-        return (column, number) if row == reg.SHIM_ROW and 0 <= number < block.count else None
+
+def _touched(transaction: Transaction) -> tuple[dict[int, range], set[int]]:
+    """The descriptors of shims that operations write to, all columns counted through, by operation; and the
+    operations that write one of them whole."""
+    block = reg.SHIM.block["DMA_BD"]
+    touched: dict[int, range] = {}
+    alone: set[int] = set()
+    for name in ("WRITE", "MASKWRITE", "BLOCKWRITE", "DDR_PATCH"):
+        found = transaction.indices(name)
+        if not len(found):
+            continue
+        address = transaction.column(name, "reg", found).astype(np.int64)
+        size = np.full(len(found), 8 if name == "DDR_PATCH" else 4)  # bytes: a patch has two words of address
+        if name == "BLOCKWRITE":
+            payload = layout_of(transaction.codes[found[0]], transaction.version).payload_at or 0
+            size = np.diff(transaction.offsets)[found] - payload
+        at = (address & reg.OFFSET_MASK) - block.offset
+        first, last = at // block.stride, (at + size - 1) // block.stride
+        shim = (address >> reg.ROW_SHIFT & reg.ROW_MASK == reg.SHIM_ROW) & (last >= 0) & (first < block.count)
+        column = (address >> reg.COLUMN_SHIFT) * block.count
+        low, high = column + np.maximum(first, 0), column + np.minimum(last + 1, block.count)
+        ranges = map(range, low[shim].tolist(), high[shim].tolist())
+        touched.update(zip(found[shim].tolist(), ranges, strict=True))
+        if name == "BLOCKWRITE":
+            alone.update(found[shim & (at % block.stride == 0) & (size == _BD_BYTES)].tolist())
+    return touched, alone
