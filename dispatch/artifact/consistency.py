@@ -78,9 +78,20 @@ def _check_executable(where: str, model: CompiledModel, key: str, executable: Ex
     _exist(executable.sources, known, f"source of {where}")
     count = len(executable.sources)
     _require(count == len(executable.outputs), where, counted(count, "source"), "one for every output")
+    _check_actual(where, executable, known)
     for source, value in zip(executable.sources, executable.outputs, strict=True):
         fits = _fit(known[source], _facts(value))
         _require(fits, f"{where}, output {value.name!r}", f"{source!r}: {known[source]}", str(value))
+
+
+def _check_actual(where: str, executable: Executable, known: _Known) -> None:
+    """Sizes of results are whole numbers, one for each dimension."""
+    _exist(executable.actual, set(executable.sources), f"result of {where}")
+    _exist(executable.actual.values(), known, f"sizes of a result of {where}")
+    for source, sizes in executable.actual.items():
+        rank = len(known[source][1] or ())
+        wanted = (np.dtype(np.int32), (max(rank, 1),))
+        _require(known[sizes] == wanted, f"{where}, sizes of {source!r}", f"{known[sizes]}", f"{wanted}")
 
 
 def _check_host(where: str, step: HostStep, known: _Known) -> None:

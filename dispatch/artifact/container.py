@@ -3,7 +3,7 @@
 
     offset  size  what
          0     8  magic, the ASCII characters ODMODEL and a zero byte
-         8     4  u32 version, 5
+         8     4  u32 version, 8
         12     4  u32 CRC-32 of all bytes from offset 16 on
         16     8  u64 size of the whole file
         24     8  u64 size of the description, msgpack, which follows at offset 32
@@ -34,7 +34,7 @@ from onedispatch.transactions.base.files import is_regular, reading, write_file
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 7
+VERSION = 8
 _HEAD = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16
 _ALIGN = 64

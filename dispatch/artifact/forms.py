@@ -188,6 +188,7 @@ EXECUTABLE = record(
     constants=mapped(ARRAY),
     kernels=listed(row(name=TEXT, digest=_WORD, origin=TEXT, nodes=TEXTS)),
     grouping=optional(GROUPING),
+    actual=mapped(TEXT),
 )
 BLOBS = listed(row(offset=NAT, size=NAT))
 

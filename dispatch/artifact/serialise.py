@@ -43,6 +43,7 @@ def executable_to(writer: Writer, executable: Executable) -> Plain:
         "constants": {name: writer.array(array) for name, array in executable.constants.items()},
         "kernels": [[used.name, used.digest, used.origin, list(used.nodes)] for used in executable.kernels],
         "grouping": None if executable.grouping is None else _grouping_to(executable.grouping),
+        "actual": dict(executable.actual),
     }
 
 
@@ -58,6 +59,7 @@ def executable_from(reader: Reader, plain: Plain) -> Executable:
             UsedKernel(name, digest, origin, tuple(nodes)) for name, digest, origin, nodes in plain["kernels"]
         ),
         grouping=None if plain["grouping"] is None else _grouping_from(plain["grouping"]),
+        actual=dict(plain["actual"]),
     )
 
 

@@ -129,10 +129,27 @@ class _Emitter:
             for entry in placed.entries:
                 if entry.kind is ArgKind.SCRATCH_PAD and entry.size:
                     first[_pad_name(index)] = last[_pad_name(index)] = index
-        plan = memory.plan([memory.Interval(n, self._bytes(n), first[n], last[n]) for n in first])
+        taken = self._in_place(first, last)
+        alone = [n for n in first if n not in taken]
+        plan = memory.plan([memory.Interval(n, self._bytes(n), first[n], last[n]) for n in alone])
         storage.sizes[SCRATCH] = plan.size
         storage.at.update({n: (SCRATCH, at) for n, at in plan.offsets.items()})
+        storage.at.update({n: storage.at[source] for n, source in taken.items()})
         return plan.lower_bound
+
+    def _in_place(self, first: dict[str, int], last: dict[str, int]) -> dict[str, str]:
+        """Intermediates that take the memory of another, which nothing reads after the operator that makes
+        them; ``last`` of that one becomes theirs."""
+        taken: dict[str, str] = {}
+        for index, placed in enumerate(self.ops):
+            for name, source in placed.operator.in_place.items():
+                root = self.root(source)
+                owner = taken.get(root, root)
+                ends = last.get(root) == index and self._bytes(name) == self._bytes(root)
+                if ends and name in first and owner in first:
+                    taken[name] = owner
+                    last[owner] = last[name]
+        return taken
 
     def _bytes(self, name: str) -> int:
         """Bytes that the tensor needs: its own, or what an operator asks for beyond."""
@@ -209,7 +226,8 @@ class _Emitter:
                 if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
             }
             pad = storage.at.get(_pad_name(index), (SCRATCH, 0))[1]
-            bindings = Bindings(tensors, const_at[index], params_at[index], pad)
+            in_place = bool(placed.operator.in_place)
+            bindings = Bindings(tensors, const_at[index], params_at[index], pad, in_place=in_place)
             # Tensors without elements have no bytes and no place; their operator has no work.
             entries = [e for e in entries if e.size]
             names[len(parts)] = placed.where

@@ -176,7 +176,8 @@ class Executable:
     ``sources`` names, for each output, the value that it is. ``constants`` are
     outputs of the model that no step makes, since they are known already
     (only where the host may take part). ``kernels`` are the custom ones. ``grouping`` is there
-    where groups were asked for.
+    where groups were asked for. ``actual`` names, for a source of which a run decides how much there is, the
+    value with its sizes; the source itself is as large as planned.
     """
 
     inputs: tuple[Value, ...]
@@ -188,6 +189,13 @@ class Executable:
     kernels: tuple[UsedKernel, ...] = ()
     evaluated: tuple[HostWork, ...] = ()  # while it was compiled, for values of shape operands
     grouping: Grouping | None = None
+    actual: Mapping[str, str] = field(default_factory=dict)
+
+    def results(self, values: Mapping[str, Array]) -> list[Array]:
+        """The model's outputs from what the steps of a run have made."""
+        if not self.actual:
+            return [values[source] for source in self.sources]
+        return [_cut(values[source], values.get(self.actual.get(source, ""))) for source in self.sources]
 
     @property
     def device_steps(self) -> tuple[DeviceStep, ...]:
@@ -199,6 +207,11 @@ class Executable:
             replace(s, transaction=transaction) if isinstance(s, DeviceStep) else s for s in self.steps
         )
         return replace(self, steps=steps)
+
+
+def _cut(array: Array, sizes: Array | None) -> Array:
+    """What there is of a result; all of one whose size was not for the run to decide."""
+    return array if sizes is None else array[tuple(slice(0, int(n)) for n in sizes[: array.ndim])]
 
 
 def executable_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:

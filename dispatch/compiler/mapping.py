@@ -192,7 +192,8 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         taken = {t.name for _, op in lowering.ops[:ops] for t in op.outputs} | specs.made_beside(node)
         mapping_functions.check_results(mapping, spec, new_ops, new_aliases, taken)
     renamed = [alias_unit((node,), alias) for alias in new_aliases]
-    return in_order([*renamed, *(_op_unit((node,), op) for op in new_ops)])
+    said = tuple(lowering.remarks)
+    return in_order([*renamed, *(replace(_op_unit((node,), op), missed=said) for op in new_ops)])
 
 
 def _check_alias(alias: Alias) -> None:
@@ -280,8 +281,8 @@ def merged(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
         before = sum(unit is not None for unit in live)
         missed = _merge_once(live, outputs)
         if sum(unit is not None for unit in live) == before:
-            left = ((unit, tuple(missed.get(i, ()))) for i, unit in enumerate(live) if unit is not None)
-            return [replace(unit, missed=missed) if missed else unit for unit, missed in left]
+            left = ((unit, missed.get(i, ())) for i, unit in enumerate(live) if unit is not None)
+            return [replace(u, missed=(*u.missed, *more)) if more else u for u, more in left]
 
 
 def _merge_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, list[str]]:

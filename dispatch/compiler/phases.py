@@ -10,7 +10,7 @@ transaction gives way to its parts, or to the host, then and there. Every value 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import ClassVar, Protocol, TypeVar
 
@@ -104,7 +104,7 @@ class EmittedGraph(ScheduledGraph):
 @dataclass(frozen=True, eq=False)
 class PartitionedGraph:
     """What runs where: regions in order. ``sources`` names the value behind each output of the model;
-    ``units`` and ``refusals`` say what the host must do, and why."""
+    ``actual`` those with the sizes of some. ``units`` and ``refusals`` say what the host must do, and why."""
 
     phase: ClassVar[str] = "partition"
 
@@ -115,6 +115,7 @@ class PartitionedGraph:
     regions: tuple[Region | DeviceRegion, ...]
     sources: tuple[str, ...]
     grouping: Grouping | None = None
+    actual: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plain(self) -> tuple[Region, ...]:
@@ -286,10 +287,17 @@ def partition_graph(emitted: EmittedGraph, *, strict: bool) -> PartitionedGraph:
     units = settle_copies(settle_aliases(emitted.units), graph.output_names, copies)
     on_device = strict or all(unit.kind != "host" for unit in units)
     ends = route_passthrough_outputs(graph, copies, on_device=on_device)
-    regions = partition([*units, *ends.units], ends.sources)
+    actual = _actual_sizes(units, ends.sources)
+    regions = partition([*units, *ends.units], (*ends.sources, *actual.values()))
     made = [device_region(r, specs, copies) if r.place == "npu" else r for r in regions]
     found = tuple(units), ends.refusals, tuple(made), ends.sources
-    return _verified(PartitionedGraph(graph, emitted.device, *found, emitted.grouping))
+    return _verified(PartitionedGraph(graph, emitted.device, *found, emitted.grouping, actual))
+
+
+def _actual_sizes(units: Sequence[Unit], sources: Sequence[str]) -> dict[str, str]:
+    """The values with the actual sizes of those of ``sources`` that a run decides the sizes of."""
+    sizes = [unit.operator.actual_sizes for unit in units if unit.operator is not None]
+    return {name: one[name] for one in sizes for name in sources if name in one}
 
 
 def fuse(partitioned: PartitionedGraph) -> Executable:
@@ -305,6 +313,7 @@ def fuse(partitioned: PartitionedGraph) -> Executable:
         used_kernels(steps),
         graph.evaluated,
         partitioned.grouping,
+        partitioned.actual,
     )
 
 

@@ -85,7 +85,7 @@ def notes_on(name: str) -> list[str]:
         notes.append("warning: it is declared not to be deterministic: other runs may give other bits")
     for output, source in kernel.in_place.items():
         notes.append(
-            f"{output} may lie where {source} lies: taken as advice, every tensor has a place of its own"
+            f"{output} takes the memory of {source} where nothing else reads that, and no member another's"
         )
     return notes
 

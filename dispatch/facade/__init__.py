@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.sources.facts import Refused
     from onedispatch.dispatch.sources.reports import RuleWarning
     from onedispatch.operators.declarations.kernel import Scalar
+    from onedispatch.operators.layers.layer import Layer
     from onedispatch.operators.plugin.instance import Interval
     from onedispatch.operators.plugin.operands import Aux, In, Out, Scratch
     from onedispatch.operators.plugin.plugin import kernel, maps
@@ -79,6 +80,7 @@ __all__ = [
     "Interval",
     "KernelError",
     "KernelLibraryError",
+    "Layer",
     "ModelError",
     "NodePlacement",
     "OneDispatchError",
@@ -142,6 +144,7 @@ _LAZY = {
 _DECLARING = {
     **{name: ("plugin.operands", name) for name in ("Aux", "In", "Out", "Scratch")},
     "Interval": ("plugin.instance", "Interval"),
+    "Layer": ("layers.layer", "Layer"),
     "Scalar": ("declarations.kernel", "Scalar"),
     "kernel": ("plugin.plugin", "kernel"),
     "maps": ("plugin.plugin", "maps"),

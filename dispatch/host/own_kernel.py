@@ -62,6 +62,9 @@ class OwnKernel:
     def _compute(self, arrays: Sequence[Array | None]) -> list[Array]:
         plugin = self._mapping.plugin
         node = self._mapping.node(self._spec(arrays), self._device)
+        if plugin.dynamic_results:
+            accepted = "the device: on the host nothing says how much there is of a result"
+            raise node.refuse("not_supported", "a shape that data decides", "the host", accepted)
         about = f"node {self._node.name} ({self._node.op_type}) on the host"
         with attributed_to(type(plugin), about):
             if plugin.has_reference:

@@ -17,7 +17,7 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins.files import is_library, refused
 from onedispatch.operators.plugin import catalog, library
 from onedispatch.operators.plugin.catalog import Batch, OnConflict
-from onedispatch.operators.plugin.plugin import maps
+from onedispatch.operators.plugin.plugin import map_to
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import KernelError, KernelLibraryError, RuleError
 from onedispatch.transactions.base.host import kernel_seconds
@@ -100,8 +100,7 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
         return ()
     for kernel in blamed(where, str(file), lambda: library.read(file)):
         catalog.add_kernel(kernel)
-        space, _, name = kernel.kernel.name.partition("::")
-        maps(catalog.camel_case(name.partition("@")[0]), domain=space)(kernel)
+        map_to(kernel)
     return tuple(row[0] for row in own)
 
 

@@ -68,11 +68,19 @@ class Targets:
         self._direct = executable, found
         return found
 
-    def write(self, outputs: Sequence[Value], results: Sequence[Any]) -> None:
-        """Writes the results that no step wrote there. Raises ``InputError`` where the shape is another."""
+    def write(self, executable: Executable, results: Sequence[Any]) -> None:
+        """Writes the results that no step wrote there. Raises ``InputError`` where the shape is another.
+
+        Memory for a result of which the run decides how much there is has the planned shape; the result lies
+        at its beginning.
+        """
+        outputs = executable.outputs
         left = []
         for index, buffer in self.buffers.items():
             result = results[index]
+            if executable.sources[index] in executable.actual:
+                _require_shape(outputs[index], buffer, outputs[index].concrete_shape)
+                buffer = buffer[tuple(map(slice, result.shape))]
             if result is not buffer:
                 _require_shape(outputs[index], buffer, result.shape)
                 # One result may lie where another one is written.
@@ -314,7 +322,7 @@ class IOBinding:
             index = self._index[name]
             fresh = executable.sources[index] in made and not targets.holds(results[index])
             self._results[name] = results[index] if fresh else targets.own(results[index])
-        targets.write(executable.outputs, results)
+        targets.write(executable, results)
 
     def _checked(self) -> BoundRun:
         missing = [

@@ -336,7 +336,7 @@ class InferenceSession:
                 reports.append(self._step(runner, values, direct))
             self._last_run = _Ended(reports, work, time.perf_counter() - start)
             self._running = False  # else the next run looks closer
-            return executable, [values[source] for source in executable.sources]
+            return executable, executable.results(values)
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
         """What check mode says of the nodes that custom kernels compute, for these inputs.

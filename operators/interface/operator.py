@@ -56,6 +56,9 @@ class Operator:
     tabulates: ClassVar[bool] = False  # `tabulated` gives its results where each is one of bytes
     merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
     kept_buffers: Map[int, Buffer] = MappingProxyType({})  # of what stays in memory tiles, by nests' numbers
+    # By names of tensors: results that may take an input's memory, and what holds a result's actual sizes.
+    in_place: Map[str, str] = MappingProxyType({})
+    actual_sizes: Map[str, str] = MappingProxyType({})
     _turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
 
     def __init__(
@@ -355,12 +358,18 @@ class Lowering:
     device: Device
     ops: list[tuple[NodeSpec, Operator]] = field(default_factory=list)
     aliases: list[Alias] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # on the node in hand, for placements
     _node: NodeSpec | None = None
     _counter: int = 0
 
     def begin(self, node: NodeSpec) -> None:
         """Everything emitted from here on belongs to ``node``."""
         self._node = node
+        self.remarks.clear()
+
+    def remark(self, text: str) -> None:
+        """Says something on the node in hand that its placement shows."""
+        self.remarks.append(text)
 
     def emit(self, op: Operator) -> None:
         """Take ``op``. Raises ``Unsupported`` when it cannot run on the device."""

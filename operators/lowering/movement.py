@@ -15,7 +15,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import EVERY
 from onedispatch.operators.interface.operator import Lowering, TensorSpec
 from onedispatch.operators.kernels.elementwise import View, numpy_names
-from onedispatch.operators.kernels.movement import Move, Repack, StridedCopy
+from onedispatch.operators.kernels.movement import Joined, Move, Repack, StridedCopy
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.transactions import Device
 
@@ -41,6 +41,16 @@ def emit_narrow(name: str, wide: TensorSpec, output: TensorSpec, lowering: Lower
     padding = output.row_pitch - output.row
     part = StridedCopy(0, output.device_shape, rows, laid, padding)
     lowering.emit(Repack(name, [wide], output, lowering.device, [part]))
+
+
+def emit_renamed(name: str, x: TensorSpec, output: TensorSpec, lowering: Lowering) -> None:
+    """``output``: the elements of ``x`` under another shape. They move where their rows get other padding."""
+    if x.lies_as(output):
+        lowering.alias(output, x)
+    elif x.row == 1 and output.row_pitch == output.row:
+        lowering.emit(Joined(name, x, output, lowering.device))
+    else:
+        emit_narrow(name, emit_wide(name, x, lowering), output, lowering)
 
 
 MOVED = (*numpy_names(EVERY), "int64", "uint64", "float64")

@@ -11,8 +11,8 @@ import numpy as np
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import View
-from onedispatch.operators.kernels.movement import Joined, Move, Repack, StridedCopy, carried
-from onedispatch.operators.lowering.movement import MOVED, Copy, emit_narrow, emit_wide
+from onedispatch.operators.kernels.movement import Move, Repack, StridedCopy, carried
+from onedispatch.operators.lowering.movement import MOVED, Copy, emit_narrow, emit_renamed
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 MOST_INPUTS = 128  # of one Move; each is an argument of its transaction, which has 256
@@ -104,12 +104,7 @@ def map_alias(node: NodeSpec, lowering: Lowering) -> None:
     carried(x)
     if x.size != output.size:  # ONNX's body of LayerNormalization, of no elements
         raise Unsupported(f"{x} as {output}", "as many elements")
-    if x.lies_as(output):
-        lowering.alias(output, x)
-    elif x.row == 1 and output.row_pitch == output.row:
-        lowering.emit(Joined(node.name, x, output, lowering.device))
-    else:
-        emit_narrow(node.name, emit_wide(node.name, x, lowering), output, lowering)
+    emit_renamed(node.name, x, output, lowering)
 
 
 def _trains(node: NodeSpec) -> bool:

@@ -75,8 +75,9 @@ class KernelInstance:
 
     ``outputs``: (dtype, shape) by name; ``access``: an ``Interval`` per tensor dimension, by operand;
     ``scratch``: bytes; ``work``: element operations per member, by term, and ``basis`` where these come from:
-    the declaration, a count, or an assumption. ``preferred_split``: the index
-    dimension that is best cut first. ``in_place``: outputs that may lie where an input lay, by name.
+    the declaration, a count, or an assumption. ``preferred_split``: the index dimension that is best cut
+    first, ``uncut`` those of which every call has all members. ``in_place``: outputs that may lie where an
+    input lay, by name.
     """
 
     outputs: Mapping[str, tuple[str, tuple[int, ...]]]
@@ -91,6 +92,7 @@ class KernelInstance:
     preferred_split: int | None = None
     in_place: Mapping[str, str] = field(default_factory=dict)
     basis: Literal["declared", "counted", "assumed"] = "assumed"
+    uncut: frozenset[int] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -106,6 +108,20 @@ class KernelInstance:
         """What is read outside of an input, or what elements of an output hold that no member writes."""
         declared = operand.fill if operand.pad is None else operand.pad
         return self.pads.get(operand.name, self.fills.get(operand.name, declared))
+
+    def hazard(self, source: str, target: str) -> str:
+        """Where a member would read what another has written, were ``target`` in the place of ``source``.
+
+        Both have one element type and one shape.
+        """
+        alone = all(size == 1 for size in self.index_space)
+        pairs = zip(self.intervals(source), self.intervals(target), strict=True)
+        for d, (read, written) in enumerate(pairs):
+            inside = read.start >= written.start and read.end <= written.end
+            same = (read.dim, read.a) == (written.dim, written.a) and inside
+            if not (alone or (same and not read.whole)):
+                return f"dimension {d} reads {read} and writes {written}"
+        return ""
 
     def hidden_scalars(self, kernel: CustomKernel) -> dict[str, float]:
         """The hidden scalars but work: the rank, pads, fills (NaN: none), and where scratch begins."""

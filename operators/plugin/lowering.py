@@ -40,10 +40,21 @@ def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
 
     Raises ``KernelError`` where the node or its instance is refused, ``Unsupported`` where the device cannot.
     """
-    kernel, device = plugin.kernel, lowering.device
+    check_device(plugin.kernel, lowering.device)
+    lowering.emit(member_operator(plugin, node, plugin.instantiate(node), lowering))
+
+
+def check_device(kernel: CustomKernel, device: Device) -> None:
+    """Raises ``Unsupported`` where a kernel is not for a device."""
     if not kernel.runs_on(device.name):
         raise Unsupported(f"{kernel.name} is not for {device.name}", ", ".join(kernel.devices or ()))
-    instance = plugin.instantiate(node)
+
+
+def member_operator(
+    plugin: PluginKernel, node: Node, instance: KernelInstance, lowering: Lowering
+) -> MemberOperator:
+    """The operator that runs an instance of ``plugin`` for ``node``; its class is the kernel's to say."""
+    kernel = plugin.kernel
     inputs = {one.name: node.given(one.name) for one in kernel.inputs}
     tensors = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     constants = {name: lowering.const(values) for name, values in instance.aux.items()}
@@ -53,7 +64,9 @@ def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
         stated = node.spec.outputs[i] if i < len(node.spec.outputs) else None
         outputs[one.name] = stated or lowering.temp(DTYPES[dtype].numpy, shape)
         check_made(node, one.name, outputs[one.name], dtype, shape)
-    lowering.emit(MemberOperator(plugin, node, instance, tensors | constants, outputs, device))
+    made = plugin.operator_class or MemberOperator
+    operator: MemberOperator = made(plugin, node, instance, tensors | constants, outputs, lowering.device)
+    return operator.settled()
 
 
 def check_made(node: Node, name: str, stated: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:
@@ -112,10 +125,26 @@ class MemberOperator(Operator):
     def work_basis(self) -> str:
         return self.instance.basis
 
+    @property
+    def in_place(self) -> dict[str, str]:  # type: ignore[override]
+        """Results in the memory of an input, where the declaration says so and no member reads another's."""
+        return {
+            self.named[out].name: self.named[source].name
+            for out, source in self.instance.in_place.items()
+            if source in self.named
+            and (self.named[out].dtype, self.named[out].shape)
+            == (self.named[source].dtype, self.named[source].shape)
+            and not self.instance.hazard(source, out)
+        }
+
     def reference(self, *arrays: Any) -> Any:
         """The kernel's own reference, if it has one; it sees no auxiliary tensors."""
         given = dict(zip(self.numbers, arrays, strict=False))
         return self.plugin.reference(self.node, *(given.get(one.name) for one in self.kernel.inputs))
+
+    def settled(self) -> MemberOperator:
+        """The operator with all that depends on its tiles; itself, where nothing does."""
+        return self
 
     # -- nests -----------------------------------------------------------------------------
 
@@ -152,8 +181,12 @@ class MemberOperator(Operator):
         tiles, k_tile = smallest(nest)
         sizes = {x.name: 4 * int(x.chunk_words(nest, tiles, k_tile)) for x in nest.strided}
         largest = max(sizes, key=lambda name: sizes[name])
+        scratch = sum(self.instance.scratch.values())
+        if scratch > limits.buffer_bytes - min(sizes.values()):
+            given = f"its scratch takes {counted(scratch, 'byte')}; a core holds {limits.buffer_bytes}"
+            return Unsupported(given, "scratch that leaves room for its operands")
         doubled = sum(2 * size for name, size in sizes.items() if name not in self.made)
-        need = doubled + sum(sizes[name] for name in self.made) + sum(self.instance.scratch.values())
+        need = doubled + sum(sizes[name] for name in self.made) + scratch
         if need <= limits.buffer_bytes:
             return error
         access = ", ".join(map(str, self.instance.access.get(largest, ()))) or "whole"
@@ -173,7 +206,7 @@ class MemberOperator(Operator):
         members = self.instance.index_space[dim]
         uncut = [Cut(0, members, whole=True)]
         follows = [self._follows(name, dim) for name in self.made]
-        if members == 1 or None in follows:
+        if members == 1 or dim in self.instance.uncut or None in follows:
             return uncut
         sizes = [found for found in follows if found is not None]
         reach = {-(-size // a) for a, size, _ in sizes}

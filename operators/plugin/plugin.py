@@ -119,12 +119,7 @@ class KernelArguments:
             accepted = "a class with the methods of a kernel"
             raise refusal("declaration_invalid", f"kernel {self.name}", repr(cls), accepted)
         plugin = PythonKernel(self.declared(cls), cls)
-        name = plugin.kernel.name
-        if not catalog.loading() and catalog.named(name) in _OWN:
-            catalog.withdraw_kernel(name)
-        catalog.add_kernel(plugin)
-        if not catalog.loading():
-            _OWN.add(plugin)
+        make_known(plugin)
         setattr(cls, _MARK, plugin)
         return cls
 
@@ -170,10 +165,26 @@ class KernelArguments:
         return refusal("declaration_invalid", f"kernel {self.name}: {what}", given, accepted)
 
 
+def make_known(plugin: PluginKernel) -> None:
+    """Registers a kernel; outside of plug-ins it takes the place of an earlier one of its name."""
+    name = plugin.kernel.name
+    if not catalog.loading() and catalog.named(name) in _OWN:
+        catalog.withdraw_kernel(name)
+    catalog.add_kernel(plugin)
+    if not catalog.loading():
+        _OWN.add(plugin)
+
+
+def map_to(plugin: PluginKernel) -> None:
+    """Maps to a kernel the nodes of its name in CamelCase, in the domain of its namespace."""
+    space, _, name = plugin.kernel.name.partition("::")
+    maps(catalog.camel_case(name.partition("@")[0]), domain=space)(plugin)
+
+
 def prints_of(said: bool | str | None, cls: type) -> Prints:
     """ "one": strictly one variable per line. ``said`` None: whether ``body`` names ``print``."""
     if said is None:
-        said = _names_print(getattr(getattr(cls, "body", None), "__code__", None))
+        said = names_print(getattr(getattr(cls, "body", None), "__code__", None))
     if said == "strict":
         return "one"
     if not isinstance(said, bool):
@@ -181,10 +192,10 @@ def prints_of(said: bool | str | None, cls: type) -> Prints:
     return "yes" if said else "no"
 
 
-def _names_print(code: Any) -> bool:
+def names_print(code: Any) -> bool:
     """Whether it names ``print``, itself or in a function or comprehension inside."""
     inside = [one for one in getattr(code, "co_consts", ()) if hasattr(one, "co_names")]
-    return "print" in getattr(code, "co_names", ()) or any(map(_names_print, inside))
+    return "print" in getattr(code, "co_names", ()) or any(map(names_print, inside))
 
 
 # -- mappings ------------------------------------------------------------------------------------
@@ -221,7 +232,9 @@ class NodeMapping:
         return Node(self.plugin.kernel, spec, device, self.attributes)
 
     def __call__(self, spec: NodeSpec, lowering: Lowering) -> None:
-        lower(self.plugin, self.node(spec, lowering.device), lowering)
+        node = self.node(spec, lowering.device)
+        if not self.plugin.lowers(node, lowering):
+            lower(self.plugin, node, lowering)
 
 
 @public

@@ -24,11 +24,17 @@ class PluginKernel(ABC):
 
     kernel: CustomKernel
     origin: str
+    operator_class: type[Any] | None = None  # of a kind of kernels with operators of their own
 
     @cached_property
     @abstractmethod
     def functions(self) -> Mapping[str, Any]:
         """Its body, as ``_core.register_kernel`` takes it: a function, or the shared object that has one."""
+
+    @property
+    def dynamic_results(self) -> Mapping[str, str]:
+        """The result that says how much there is of another, by name: of layers whose data decides that."""
+        return {}
 
     @property
     def has_reference(self) -> bool:
@@ -48,6 +54,10 @@ class PluginKernel(ABC):
     @abstractmethod
     def infer(self, node: Node) -> dict[str, Made]:
         """Dtype and shape of every output. Raises ``KernelError`` where it says what cannot be."""
+
+    def lowers(self, node: Node, lowering: Any) -> bool:
+        """Whether it emitted operators of its own for a node (``Lowering``), which need no more."""
+        return False
 
     @abstractmethod
     def instantiate(self, node: Node) -> KernelInstance:
