@@ -141,6 +141,7 @@ class CustomNodes:
         spec = self._spec(node, inputs, outputs, constants)
         casts = self._needed(kernel, node, spec)
         made = infer_outputs(mapping, _cast(spec, casts), self.device, node)
+        self._check_dynamic(mapping, node, spec)
         found = []
         for index, (declared, (dtype, shape)) in enumerate(zip(outputs, made, strict=False)):
             if not declared.name:
@@ -157,6 +158,17 @@ class CustomNodes:
         if casts:
             self._casts[node.name] = casts
         return found
+
+    def _check_dynamic(self, mapping: Any, node: Node, spec: NodeSpec) -> None:
+        """Raises ``KernelDynamicShapeError`` for rows or columns that the model leaves open, where the layer
+        takes none."""
+        for name in node.reads:
+            value = self.declared.get(name)
+            open_sizes = [size for size in ((value and value.shape) or ())[-2:] if not isinstance(size, int)]
+            if open_sizes and not mapping.plugin.takes_dynamic(mapping.node(spec, self.device)):
+                given = f"{value}, with sizes that are open"
+                accepted = "fixed sizes in the last two dimensions: can_h_w_dynamic is False"
+                raise _refused("dynamic_shape", node, f"input {name}", given, accepted, "")
 
     def _named_sizes(self, known: Callable[[str], Value]) -> dict[str, int]:
         """Dimensions by name, as the model's inputs have them; those with several sizes are left out."""

@@ -19,6 +19,7 @@ from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Array, Dimension, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.dispatch.frontend.importer import value_of
 from onedispatch.dispatch.frontend.runtime_shapes import INFERRED_AS_NEWER, infer_as_computed, mend_resized
+from onedispatch.dispatch.frontend.shape_operands import shape_operands
 from onedispatch.dispatch.frontend.shared_checks import types_of_version
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.transactions.base.errors import ModelError
@@ -167,7 +168,9 @@ def infer_values(
             inferred = _infer_onnx(piece, {}, _of(hints, plain), propagate)
             found.update({n: inferred[n] for node in plain for n in node.writes if n in inferred})
         for node in others:
-            found.update({value.name: value for value in own.infer(node, known, graph.constants)})
+            deciding = {name: hints[name] for name in shape_operands(node) if name in hints}
+            constants = {**graph.constants, **deciding} if deciding else graph.constants
+            found.update({value.name: value for value in own.infer(node, known, constants)})
     return found
 
 

@@ -3,12 +3,14 @@
 
 Sizes, repeats, bounds and axes are structure: the shape of the result follows from them. An executable is
 compiled for their values, as it is for the shapes of its inputs. ``decided.py`` says which values that are
-known only at run time may be shape operands. Every other operand is data, which the device reads.
+known only at run time may be shape operands. Every other operand is data, which the device reads. Layers name
+theirs: ``host_inputs``.
 """
 
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.operators.declarations.registry import custom_mapping
 
 Positions = dict[str, tuple[int, ...]]
 
@@ -82,7 +84,11 @@ _SHAPE_ARITHMETIC = frozenset(
 
 def _given(node: Node, *tables: Positions) -> tuple[int, ...]:
     """Positions of a node's inputs that ``tables`` list and that are there, in ascending order."""
-    listed = () if node.domain else sorted(i for table in tables for i in table.get(node.op_type, ()))
+    if node.domain:
+        own = custom_mapping(node) if _SIZES in tables else None
+        listed = () if own is None else own.plugin.host_inputs
+    else:
+        listed = tuple(sorted(i for table in tables for i in table.get(node.op_type, ())))
     return tuple(i for i in listed if i < len(node.inputs) and node.inputs[i])
 
 

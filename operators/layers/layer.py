@@ -35,7 +35,8 @@ class Layer(LayerMethods):
 
     Attributes of the class, as arguments of ``od.kernel``: ``name``, ``inputs`` and ``outputs`` (``"x y?"``,
     or lists of ``In`` and ``Out``), ``dtypes``, ``devices``, ``work``, ``code_bytes``, ``deterministic``,
-    ``library``; and ``Params``, a class with annotated names (``parameters.py``).
+    ``library``; ``host_inputs``, names of inputs whose values ``shape`` reads (``n["k"].host_data``): few
+    whole numbers, for which a program is made; ``Params``, a class with annotated names (``parameters.py``).
 
     Attributes of an instance, which is made for each node without arguments: ``params``, and ``layer``, the
     node: ``layer["x"].shape``, ``layer.name``, ``layer.device`` (None while ``local`` runs: a core knows no

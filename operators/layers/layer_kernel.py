@@ -36,6 +36,7 @@ def declared(cls: type[LayerMethods]) -> CustomKernel:
     _check_bodies(cls)
     inputs = operands(In, cls.inputs, dtypes=cls.dtypes)
     outputs = operands(Out, cls.outputs, inputs[0] if inputs else None, dtypes=cls.dtypes)
+    _check_host_inputs(cls, [one.name for one in inputs])
     if _is_dynamic(cls):
         outputs = (*outputs, *(Out(one.name + SIZES, "i32", rank=1) for one in outputs))
     _, typed = parameters.parameters_of(cls.name, cls.Params)
@@ -59,6 +60,13 @@ def declared(cls: type[LayerMethods]) -> CustomKernel:
     ).declared(cls)
 
 
+def _check_host_inputs(cls: type[LayerMethods], names: list[str]) -> None:
+    given = cls.host_inputs
+    if not isinstance(given, str) or not set(given.split()) <= set(names):
+        accepted = f"some of: {' '.join(names)}"
+        raise refusal("declaration_invalid", f"layer {cls.name}: host_inputs", repr(given), accepted)
+
+
 def _check_bodies(cls: type[LayerMethods]) -> None:
     bodies = overridden(cls, "local") or overridden(cls, "global_") or cls.library
     if not bodies and not overridden(cls, "just_reshape"):
@@ -76,7 +84,7 @@ class LayerKernel(PythonKernel):
 
     def __init__(self, kernel: CustomKernel, cls: type[LayerMethods]) -> None:
         self.kernel, self.cls, self.origin = kernel, cls, origin_of(cls)
-        self.local = cls.local
+        self.local, self._host_inputs = cls.local, cls.host_inputs.split()
         self.params, self.parameters = parameters.parameters_of(cls.name, cls.Params)
         self.is_dynamic = any(one.name.endswith(SIZES) for one in kernel.outputs)
         if kernel.library:
@@ -97,6 +105,14 @@ class LayerKernel(PythonKernel):
     @property
     def has_global(self) -> bool:
         return overridden(self.cls, "global_")
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        names = [one.name for one in self.kernel.inputs]
+        return tuple(sorted(names.index(name) for name in self._host_inputs))
+
+    def takes_dynamic(self, node: Node) -> bool:
+        return bool(said(self.made(node), "can_h_w_dynamic"))
 
     # -- methods by the names that kernels have ------------------------------------------------
 

@@ -36,6 +36,7 @@ class LayerMethods:
     code_bytes: ClassVar[int] = CODE_BYTES
     deterministic: ClassVar[bool] = True
     library: ClassVar[str] = ""
+    host_inputs: ClassVar[str] = ""
     Params: ClassVar[type] = NoParameters
 
     params: Any = None

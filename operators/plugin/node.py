@@ -50,6 +50,17 @@ class NodeTensor:
         return len(self.shape)
 
     @property
+    def host_data(self) -> np.ndarray[Any, Any]:
+        """The value of an input that shapes follow from, before anything runs.
+
+        Raises ``KernelNonStaticInputError`` where it is known only in the run.
+        """
+        if self.value is None:
+            accepted = "a constant, or an input that host_inputs of the layer names: small, of whole numbers"
+            raise refusal("non_static_input", f"host_data of {self.name}", "a value of the run", accepted)
+        return self.value
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))

@@ -32,6 +32,15 @@ class PluginKernel(ABC):
         """Its body, as ``_core.register_kernel`` takes it: a function, or the shared object that has one."""
 
     @property
+    def host_inputs(self) -> tuple[int, ...]:
+        """Positions of the inputs whose values decide shapes."""
+        return ()
+
+    def takes_dynamic(self, node: Node) -> bool:
+        """Whether the last two dimensions of its inputs may differ from run to run."""
+        return True
+
+    @property
     def dynamic_results(self) -> Mapping[str, str]:
         """The result that says how much there is of another, by name: of layers whose data decides that."""
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
@@ -15,8 +15,10 @@ from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.tensor import NodeSpec, Unsupported
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.plugin.operands import In, Out
+from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.transactions import Device
 from tests.plugins import model, value
 
@@ -24,16 +26,21 @@ Array = np.ndarray[Any, Any]
 ORIGIN = "tests of custom domains"
 
 
-@dataclass
-class Kernel:
+@dataclass(eq=False)
+class Kernel(PluginKernel):
     """A kernel that the device never takes: ``a * x + y``, or what ``told`` and ``computed`` say."""
 
     kernel: CustomKernel
     told: Callable[[Node], dict[str, Any]]
     computed: Callable[..., Any]
     asked: list[Node] = field(default_factory=list)
-    has_reference = True
-    origin = ORIGIN
+    has_reference = True  # type: ignore[assignment]
+    origin: str = ORIGIN
+
+    functions: ClassVar[dict[str, Any]] = {}
+
+    def instantiate(self, node: Node) -> KernelInstance:
+        raise Unsupported("this test's device takes no such node")
 
     def infer(self, node: Node) -> dict[str, Any]:
         self.asked.append(node)
@@ -46,7 +53,7 @@ class Kernel:
         return Node(self.kernel, spec, device)
 
 
-@dataclass
+@dataclass(eq=False)
 class Mapped:
     plugin: Kernel
 
