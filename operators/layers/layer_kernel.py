@@ -16,7 +16,7 @@ from onedispatch.operators.layers.tile import LayerTile
 from onedispatch.operators.plugin import body
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.instance import Interval, KernelInstance
-from onedispatch.operators.plugin.instance_checks import declared_shapes
+from onedispatch.operators.plugin.instance_checks import declared_shapes, is_size
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.operands import In, Out, Scratch, operands
 from onedispatch.operators.plugin.plugin import KernelArguments, names_print
@@ -155,8 +155,8 @@ class LayerKernel(PythonKernel):
             given = LayerTile(tile, layer.params, SIZES)
             given.begin()
             answer = function(layer, given)
-            if answer is not None and not isinstance(answer, body.Result):
-                self._check_status(answer, f"layer {self.kernel.name}: local")
+            if not isinstance(answer, body.Result):
+                self.check_status(answer, f"layer {self.kernel.name}: local")
 
         return call
 
@@ -174,17 +174,15 @@ class LayerKernel(PythonKernel):
 
     def checked(self, answer: Any, node: Node, method: str) -> Any:
         """``answer`` of a method, unless it is a status that says that something is wrong."""
-        if isinstance(answer, int) and not isinstance(answer, bool):
-            where = f"node {node.name} ({node.op_type}), layer {self.kernel.name}: {method}"
-            self._check_status(answer, where, node.name)
+        if is_size(answer):
+            self.check_status(answer, f"{node.where}: {method}", node.name)
         return answer
 
-    def _check_status(self, status: Any, where: str, node: str = "") -> None:
-        """Raises the ``KernelError`` of a status below 0; what is none stands for a failure."""
-        whole = isinstance(status, int) and not isinstance(status, bool)
-        if whole and status >= 0:
+    def check_status(self, status: Any, where: str, node: str = "") -> None:
+        """Raises the ``KernelError`` of a status below 0; what is no status stands for a failure."""
+        if status is None or (is_size(status) and status >= 0):
             return
-        code = status if whole and status >= -3 else CODES["runtime_failure"]
+        code = int(status) if is_size(status) and status >= -3 else CODES["runtime_failure"]
         accepted = "0 and more, or nothing, where all is well"
         raise error_class(code)(where, f"answered {status!r}", accepted, "", status=code, node=node)
 

@@ -70,7 +70,8 @@ def run_global(plugin: LayerKernel, layer: LayerMethods, node: Node, lowering: L
     made = plugin.infer(node)
     program = GlobalProgram(plugin, layer, node, made, lowering)
     about = f"node {node.name} ({node.op_type}), layer {plugin.kernel.name}"
-    plugin.checked(asked(layer.global_, about, program, meant=Unsupported), node, "global_")
+    answer = asked(layer.global_, about, program, meant=Unsupported)
+    plugin.check_status(answer, f"{node.where}: global_", node.name)
     node.check_attributes()
     program.finish()
 

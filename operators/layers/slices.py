@@ -9,9 +9,10 @@ what they say is needed must cover what members touch, and ``forward(backward(s)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from onedispatch.operators.plugin.instance import Interval, KernelInstance
@@ -64,12 +65,20 @@ class Along:
         if self.source.whole or self.source.dim != self.target.dim:
             whole = given.first <= 0 and given.end >= self.extent
             return Slice(0, self.out_extent if whole else 0)
-        ready = [m for m in range(self.members) if given.covers(self._touched(m), self.extent)]
-        if not ready:
+        ready = [given.covers(self._touched(m), self.extent) for m in range(self.members)]
+        runs = [(a, b) for a, b in _runs(ready) if b > a]
+        if not runs:
             return Slice(0, 0)
-        low = min(self.target.first(m) for m in ready)
-        high = max(self.target.first(m) for m in ready) + self.target.span
+        # Members whose part is nothing but pad are ready, too: what lies in ``given`` is meant.
+        first, last = max(runs, key=lambda run: max(self._shared(given, m) for m in range(*run)))
+        low = min(self.target.first(m) for m in (first, last - 1))
+        high = max(self.target.first(m) for m in (first, last - 1)) + self.target.span
         return Slice(low, high - low)
+
+    def _shared(self, given: Slice, member: int) -> int:
+        """Coordinates of ``given`` that a member touches, those of the pad among them."""
+        touched = self._touched(member)
+        return min(given.end, touched.end) - max(given.first, touched.first)
 
     def _touched(self, member: int) -> Slice:
         return Slice(self.source.first(member), self.source.span)
@@ -82,6 +91,12 @@ class Along:
         first = math.floor(Fraction(out.first - self.target.end) / a)
         last = math.ceil(Fraction(out.end - 1 - self.target.start) / a)
         return max(first, 0), min(max(last, 0), self.members - 1)
+
+
+def _runs(marks: Sequence[bool]) -> list[tuple[int, int]]:
+    """(first, end) of each run of marks that are set."""
+    ends = [0, *(i + 1 for i, mark in enumerate(marks) if not mark), len(marks) + 1]
+    return [(a, b - 1) for a, b in pairwise(ends)]
 
 
 def along(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onedispatch.operators.plugin.body import Tile
+from onedispatch.operators.plugin.instance_checks import is_size
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.text import span
 
@@ -42,12 +43,12 @@ class LayerTile:
         if sizes is None:
             accepted = "a result of a layer whose output_shape_is_dynamic"
             raise refusal("parameter_invalid", where, "no such result", accepted)
-        wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+        wanted = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
         planned = tuple(self._planned(name + self._ends))
         if len(wanted) != len(planned):
             raise refusal("output_size", where, f"rank {len(wanted)}", f"rank {len(planned)}")
         for d, (size, most) in enumerate(zip(wanted, planned, strict=True)):
-            if isinstance(size, bool) or int(size) != size or not 0 <= size <= most:
+            if not is_size(size) or not 0 <= size <= most:
                 accepted = f"{span(0, most)}, the planned size"
                 raise refusal("output_size", f"{where}, dimension {d}", repr(size), accepted)
         sizes[...] = wanted

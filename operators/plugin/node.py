@@ -42,6 +42,7 @@ class NodeTensor:
     shape: tuple[int, ...]
     quantisation: Quantisation | None = None
     value: np.ndarray[Any, Any] | None = None
+    where: str = ""  # the node and the kernel, for messages
 
     present = True
 
@@ -57,7 +58,8 @@ class NodeTensor:
         """
         if self.value is None:
             accepted = "a constant, or an input that host_inputs of the layer names: small, of whole numbers"
-            raise refusal("non_static_input", f"host_data of {self.name}", "a value of the run", accepted)
+            where = f"{self.where}: host_data of {self.name}"
+            raise refusal("non_static_input", where, "a value of the run", accepted)
         return self.value
 
     @property
@@ -195,8 +197,12 @@ class Node:
 
     def refuse(self, status: str, what: str, given: object, accepted: str, remedy: str = "") -> KernelError:
         """The error that says what of this node the kernel does not take; ``status``: see ``statuses.py``."""
-        where = f"node {self.name} ({self.op_type}), kernel {self._kernel.name}: {what}"
-        return refusal(status, where, given, accepted, remedy, node=self.name)
+        return refusal(status, f"{self.where}: {what}", given, accepted, remedy, node=self.name)
+
+    @property
+    def where(self) -> str:
+        """The node and the kernel, for messages."""
+        return f"node {self.name} ({self.op_type}), kernel {self._kernel.name}"
 
     # -- access ----------------------------------------------------------------------------
 
@@ -371,7 +377,8 @@ class Node:
             stated = ("no scale and zero point", "scale and zero point")
             wanted, found = stated[operand.quantised], stated[tensor.quantisation is not None]
             raise self.refuse("quantisation", f"input {operand.name}", f"a tensor with {found}", wanted)
-        return NodeTensor(operand.name, row.name, tensor.shape, tensor.quantisation, tensor.value)
+        said = tensor.quantisation, tensor.value
+        return NodeTensor(operand.name, row.name, tensor.shape, *said, self.where)
 
     def check_rank(self, role: str, operand: Tensor, shape: Sequence[int]) -> None:
         least, most = operand.rank
