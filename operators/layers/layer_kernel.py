@@ -134,7 +134,7 @@ class LayerKernel(PythonKernel):
 
     def _of_one_member(self, name: str) -> Callable[..., Any] | None:
         """The index space, or the access, of a layer that says none and whose shape is dynamic."""
-        if not self.is_dynamic:
+        if not self.is_dynamic or name not in ("index_space", "access"):
             return None
         if name == "index_space":
             return lambda node: (1,)

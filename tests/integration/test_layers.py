@@ -294,6 +294,18 @@ class TestDynamicShapes:
         wanted = self.V[self.V > 0.5]
         assert z.shape == (700,) and (z[: len(wanted)] == -wanted).all() and len(places) == len(wanted)
 
+    def test_as_large_as_the_input_unless_shape_says_otherwise(self) -> None:
+        class Above(od.Layer):
+            name = "layers::above"
+            output_shape_is_dynamic = True
+
+            def local(self, t: Any) -> None:
+                found = t.x[t.x > 0]
+                t.y[: len(found)] = found
+                t.resize("y", len(found))
+
+        assert (ran(one("Above", self.V), x=self.V)[0] == self.V[self.V > 0]).all()
+
     def test_what_fits_no_core_is_refused(self) -> None:
         node = helper.make_node("Kept", ["x"], ["y"], domain="layers")
         made = model([node], [value("x", [100_000])], [value("y", None)])
