@@ -16,6 +16,7 @@ from onedispatch.operators.declarations.formulas import (
     ROW,
     accesses,
     accumulated,
+    either,
     operations,
     products,
     summed,
@@ -63,6 +64,7 @@ Array = np.ndarray[Any, Any]
 
 
 TABLE_BYTES = e.present("table") * COPIES * ENTRIES  # of scratch
+UNROLLED = 9  # taps of a depthwise window that stand one after the other in a loop
 PRODUCT_BYTES = e.smallest(e.item_bytes("x"), 2)  # of what native products multiply: floats as bfloat16 parts
 
 
@@ -103,7 +105,9 @@ def _conv_cost() -> e.Expr:
     line, vector = e.tile("ow") * e.device("part_bytes", "x"), e.device("vector_bytes")
     whole = e.ceiling(line / vector) - 1
     placed = whole * _placed(vector) + _placed(line - whole * vector)
-    columns = k * TAPS * (e.tile("oh") * e.device("gather_cycles") * placed + ROW)
+    # One loop for each channel goes over lines, and taps of a window's rows and columns: three dimensions, as
+    # many as address generators step through (AM020).
+    columns = k * (TAPS * e.tile("oh") * e.device("gather_cycles") * placed + ROW)
     weights = vectors(co * k * TAPS, "w") * e.device("pack_cycles", "w")  # in the order of the blocks
     return (
         split_planes(k)
@@ -143,7 +147,12 @@ def _conv_scratch() -> e.Expr:
 def _depthwise_cost() -> e.Expr:
     """One multiply-accumulate per tap and vector of outputs, lanes side by side along a row."""
     c, rows = e.tile("c"), e.tile("c") * e.tile("oh")
-    taps = rows * vectors(e.tile("ow"), "x") * (TAPS * e.device("window_mac_cycles", "x") + ROW)
+    # A loop over the outputs of a channel has the taps of small windows one after the other; of larger ones
+    # each vector of outputs is a loop over taps.
+    made = rows * vectors(e.tile("ow"), "x")
+    large = e.largest(0, e.ceiling((TAPS - UNROLLED) / TAPS))
+    loops = either(large, made, c)
+    taps = made * TAPS * e.device("window_mac_cycles", "x") + loops * ROW
     weights = vectors(c * TAPS, "w") * e.device("pack_cycles", "w")
     bias = rows * words(e.tile("ow")) * e.present("bias") * operations("bias")
     results = rows * vectors(e.tile("ow"), "out") * e.work("act", "out")
@@ -154,8 +163,8 @@ def _depthwise_cost() -> e.Expr:
     zeros = e.named("zero points", x_zero + e.present("w_zero") * (c * words(TAPS) * op))
     planes = split_planes(c) + copied_planes(c, split=True)
     packs = e.named("pack(w)", weights) + _squeezed(c)
-    made = bias + results + zeros + narrow + _tabulated(rows * e.tile("ow"))
-    return ENTRY + planes + packs + e.named("taps", taps) + made
+    finish = bias + results + zeros + narrow + _tabulated(rows * e.tile("ow"))
+    return ENTRY + planes + packs + e.named("taps", taps) + finish
 
 
 def _types() -> tuple[dict[str, str], ...]:
@@ -228,9 +237,9 @@ DWCONV = declare(
         cost=_depthwise_cost(),
         scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS) + TABLE_BYTES,
         joins="tiles",
-        # ASSUMPTION: 112 instructions: an unrolled loop of windows, edges, bias,
-        # sealed activations, look-ups.
-        code_bytes=1792,
+        # ASSUMPTION: 192 instructions: the taps of small windows one after the other, a loop for larger ones,
+        # edges, bias, activations, look-ups.
+        code_bytes=3072,
         summary=f"convolution of every channel with its own window{_SUMMARY}",
     )
 )
