@@ -59,7 +59,7 @@ def shapes(value: Any) -> dict[str, tuple[int, ...]]:
         return {}
     if not isinstance(value, Mapping):
         raise InputError("shapes", bounded_repr(value), "a dict of input name to sizes, or None")
-    return {_name("shapes", name): _sizes(name, sizes) for name, sizes in value.items()}
+    return {text("shapes", name): _sizes(name, sizes) for name, sizes in value.items()}
 
 
 def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
@@ -77,10 +77,10 @@ def names(where: str, value: Any) -> list[str]:
         return [value]
     if isinstance(value, bytes) or not isinstance(value, Iterable):
         raise InputError(where, bounded_repr(value), "None, or a list of names")
-    return [_name(where, name) for name in value]
+    return [text(where, name) for name in value]
 
 
-def _name(where: str, value: Any) -> str:
+def text(where: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(where, f"the name {bounded_repr(value)}", "names as str")
     return value

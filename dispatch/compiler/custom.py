@@ -269,14 +269,18 @@ class CustomNodes:
         assert first is not None
         return _Casts(chosen, first.dtype, ())
 
+    def raise_refused(self, graph: Graph) -> None:
+        """Raises what a kernel of ``graph`` refused when it was asked for its results."""
+        for node in graph.nodes:
+            if node.name in self._refused:
+                raise self._refused[node.name]
+
     def inserted(self, graph: Graph) -> Graph:
         """``graph`` with the casts that ``infer`` found to be needed; ``inserted`` of it names them.
 
         Raises ``KernelError`` where a kernel refuses its node, or says otherwise than the model.
         """
-        for node in graph.nodes:
-            if node.name in self._refused:
-                raise self._refused[node.name]
+        self.raise_refused(graph)
         if not self._casts:
             return graph
         nodes: list[Node] = []

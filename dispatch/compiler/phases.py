@@ -296,8 +296,15 @@ def partition_graph(emitted: EmittedGraph, *, strict: bool) -> PartitionedGraph:
 
 def _actual_sizes(units: Sequence[Unit], sources: Sequence[str]) -> dict[str, str]:
     """The values with the actual sizes of those of ``sources`` that a run decides the sizes of."""
-    sizes = [unit.operator.actual_sizes for unit in units if unit.operator is not None]
-    return {name: one[name] for one in sizes for name in sources if name in one}
+    sizes: dict[str, str] = {}
+    for unit in units:
+        if unit.operator is not None:
+            sizes.update(unit.operator.actual_sizes)
+        elif unit.alias is not None and unit.alias.source.name in sizes:
+            output, source, _ = unit.alias
+            if output.shape == source.shape:
+                sizes[output.name] = sizes[source.name]
+    return {name: sizes[name] for name in sources if name in sizes}
 
 
 def fuse(partitioned: PartitionedGraph) -> Executable:

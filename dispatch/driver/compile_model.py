@@ -15,6 +15,7 @@ from onedispatch.dispatch.base.arguments import refuse_unknown
 from onedispatch.dispatch.base.mapped import unchanged_files
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.base.precisions import EXACT
+from onedispatch.dispatch.building.graph import Graph as BuiltGraph
 from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
@@ -49,7 +50,7 @@ class CompileChoices(TypedDict, total=False):
 
 @public
 def compile_model(
-    model: ModelLike,
+    model: ModelLike | BuiltGraph,
     device: DeviceName = "npu2",
     precision: str = EXACT,
     fallback: str = "cpu",
@@ -58,7 +59,7 @@ def compile_model(
     plugins: Sequence[str | os.PathLike[str]] | None = None,
     **options: Unpack[CompileChoices],
 ) -> CompiledModel:
-    """Compiles a model: a path, its bytes, a ModelProto, or a frozen GraphDef of TensorFlow.
+    """Compiles a model: a path, its bytes, a ModelProto, an ``od.Graph``, or a frozen GraphDef of TensorFlow.
 
     Args:
         device: a name (see ``onedispatch.devices()``), or the path of a device file, ``my_npu.toml``.
@@ -111,7 +112,7 @@ def _refuse_compiled(model: object) -> None:
 
 
 def imported(
-    model: ModelLike,
+    model: ModelLike | BuiltGraph,
     plugins: Sequence[str | os.PathLike[str]] | None = None,
     how: ImportOptions | None = None,
 ) -> Graph:
@@ -121,13 +122,14 @@ def imported(
 
 
 def _imported(
-    model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None, how: ImportOptions
+    model: ModelLike | BuiltGraph, plugins: Sequence[str | os.PathLike[str]] | None, how: ImportOptions
 ) -> Graph:
     """The same; weights may lie in the model's file."""
     _refuse_compiled(model)
     discovery.use(plugins)
     discovery.ensure()
-    graph = run_passes(MODEL_PASSES, model, ImportContext(how))
+    read = model.to_onnx() if isinstance(model, BuiltGraph) else model
+    graph = run_passes(MODEL_PASSES, read, ImportContext(how))
     assert isinstance(graph, Graph)
     return graph
 

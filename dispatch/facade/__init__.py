@@ -46,6 +46,7 @@ from onedispatch.transactions.base.errors import (  # noqa: E402
 if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.loading import load
     from onedispatch.dispatch.artifact.model import CompiledModel
+    from onedispatch.dispatch.building.graph import Graph, GraphValue
     from onedispatch.dispatch.compiler.executable import NodePlacement
     from onedispatch.dispatch.driver.compile_model import compile_model as compile
     from onedispatch.dispatch.plugins import api as plugins
@@ -72,6 +73,8 @@ __all__ = [
     "CompiledModelError",
     "DeviceError",
     "DeviceInfo",
+    "Graph",
+    "GraphValue",
     "IOBinding",
     "In",
     "InferenceSession",
@@ -122,6 +125,8 @@ __all__ += [cls.__name__ for cls in _KERNEL_ERRORS.values()]
 _LAZY = {
     "CompiledModel": ("artifact.model", "CompiledModel"),
     "DeviceInfo": ("runtime.devices", "DeviceInfo"),
+    "Graph": ("building.graph", "Graph"),
+    "GraphValue": ("building.graph", "GraphValue"),
     "IOBinding": ("runtime.iobinding", "IOBinding"),
     "InferenceSession": ("runtime.session", "InferenceSession"),
     "NodePlacement": ("compiler.executable", "NodePlacement"),

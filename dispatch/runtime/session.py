@@ -38,6 +38,7 @@ from onedispatch.transactions.machine.device import DeviceName
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from onedispatch.dispatch.building.graph import Graph
     from onedispatch.dispatch.check.child import CheckReport
     from onedispatch.dispatch.check.observer import AccessCheck
     from onedispatch.dispatch.frontend.importer import ModelLike
@@ -88,7 +89,7 @@ class InferenceSession:
 
     Args:
         model: the path or the bytes of an ONNX model, of a frozen GraphDef, or of a file of
-            ``CompiledModel.save``; an onnx.ModelProto, a GraphDef, or a CompiledModel.
+            ``CompiledModel.save``; an onnx.ModelProto, an ``od.Graph``, a GraphDef, or a CompiledModel.
         device: a name of ``onedispatch.devices()``, "npu2" by default.
         precision: ``"fp32"``, the default, computes what the model says, ``"bf16"`` its float32 tensors in
             bfloat16: see ``compile``.
@@ -136,7 +137,7 @@ class InferenceSession:
     @public
     def __init__(
         self,
-        model: ModelLike | CompiledModel,
+        model: ModelLike | CompiledModel | Graph,
         device: DeviceName | None = None,
         precision: str | None = None,
         fallback: str | None = None,
@@ -165,7 +166,7 @@ class InferenceSession:
 
     def _compiled(
         self,
-        model: ModelLike | CompiledModel,
+        model: ModelLike | CompiledModel | Graph,
         options: RequestedOptions,
         shapes: Mapping[str, Sequence[int]] | None,
         cache_size: int,
@@ -189,7 +190,10 @@ class InferenceSession:
             return compiled()
 
     def _access_check(
-        self, loaded: CompiledModel | None, model: ModelLike | CompiledModel, requested: RequestedOptions
+        self,
+        loaded: CompiledModel | None,
+        model: ModelLike | CompiledModel | Graph,
+        requested: RequestedOptions,
     ) -> AccessCheck:
         from onedispatch.dispatch.check.observer import AccessCheck
         from onedispatch.dispatch.driver.compile_model import imported

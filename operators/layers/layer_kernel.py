@@ -111,6 +111,10 @@ class LayerKernel(PythonKernel):
         names = [one.name for one in self.kernel.inputs]
         return tuple(sorted(names.index(name) for name in self._host_inputs))
 
+    @property
+    def parameter_names(self) -> list[str]:
+        return sorted(one.name for one in self.parameters)
+
     def takes_dynamic(self, node: Node) -> bool:
         return bool(said(self.made(node), "can_h_w_dynamic"))
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from onedispatch.operators.plugin.custom_kernel import CODE_BYTES
@@ -13,6 +13,11 @@ from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.operators.plugin.watchdog import asked
 
 TensorKind = Literal["neuron", "coeff"]
+
+
+def said_either_way(function: Callable[[Any], Any]) -> Any:
+    """``function``, of a type that subclasses may override by a method or by a class attribute."""
+    return function
 
 
 class NoParameters:
@@ -75,23 +80,28 @@ class LayerMethods:
 
     # -- what the compiler may do with it ----------------------------------------------------
 
+    @said_either_way
     def get_name(self) -> str:
         """What reports call it; "UNKNOWN" stands for the kernel's name."""
         return "UNKNOWN"
 
+    @said_either_way
     def must_dynamic_run(self) -> bool:
         """Whether its commands must be made for each set of shapes. All are, here."""
         return False
 
+    @said_either_way
     def output_shape_is_dynamic(self) -> bool:
         """Whether the data decides how much of each result there is: ``t.resize`` says it. It is asked of
         the class, without a node."""
         return False
 
+    @said_either_way
     def force_use_global_layer(self) -> bool:
         """Whether ``local`` may only be called by ``global_``."""
         return False
 
+    @said_either_way
     def can_split_local_h_w(self) -> bool:
         """Whether tiles may have some of the rows and columns; else each has all of these."""
         return True
@@ -100,18 +110,22 @@ class LayerMethods:
         """Whether the first result may take the memory of the first input, for elements of this type."""
         return False
 
+    @said_either_way
     def can_h_w_dynamic(self) -> bool:
         """Whether the last two dimensions of its inputs may differ from run to run."""
         return True
 
+    @said_either_way
     def just_reshape(self) -> bool:
         """Whether the result is the input under another shape: then nothing moves and no body runs."""
         return False
 
+    @said_either_way
     def is_share_mem_layer(self) -> bool:
         """Whether result and input have one address: as ``can_inplace`` for all element types."""
         return False
 
+    @said_either_way
     def get_global_buffer_size(self) -> int:
         """Bytes of device memory that ``global_`` may take by ``g.buffer``."""
         return 0
@@ -126,6 +140,7 @@ class LayerMethods:
         """Bytes of ``t.buffer`` for a tile of the first result; leading dimensions are 1."""
         return 0
 
+    @said_either_way
     def is_backslice_optimize_support_layer(self) -> bool:
         """Whether slices are what the hooks below say; else they follow from ``access``."""
         return False

@@ -36,6 +36,11 @@ class PluginKernel(ABC):
         """Positions of the inputs whose values decide shapes."""
         return ()
 
+    @property
+    def parameter_names(self) -> list[str] | None:
+        """The attributes of its nodes; None where its methods may read others than its scalars."""
+        return None
+
     def takes_dynamic(self, node: Node) -> bool:
         """Whether the last two dimensions of its inputs may differ from run to run."""
         return True
