@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onedispatch.operators.interface.operator import Operator, Unsupported
+from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.operators.scheduling.index_space import OUTPUT
-from onedispatch.transactions import ArgKind, ArgMap
-from onedispatch.transactions.base.boundary import attributed_to, source_of
+from onedispatch.transactions import ArgKind, ArgMap, Transaction
+from onedispatch.transactions.base.boundary import source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
 from onedispatch.transactions.base.text import counted, span
 
@@ -23,13 +24,11 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
     ``about`` names the nodes that the operator computes.
     """
 
-    def refuse(what: str, given: str, accepted: str) -> OperatorError:
-        where = f"operator {operator.name} of {about}, {source_of(type(operator))}: {what}"
-        return OperatorError(where, given, accepted, "correct arg_map() of that class")
-
+    refuse = _refusing(operator, about)
     try:
-        with attributed_to(type(operator), f"operator {operator.name} of {about}", Unsupported):
-            given, reads = operator.arg_map(), len(operator.activations)
+        where = f"operator {operator.name} of {about}"
+        given = asked_of(operator, where, operator.arg_map, Unsupported)
+        reads = asked_of(operator, where, lambda: len(operator.activations), Unsupported)
     except TransactionError as error:  # of an entry that cannot be
         raise refuse(error.where, error.given, error.accepted) from error
     if not isinstance(given, list | tuple):
@@ -54,6 +53,45 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
     return list(given)
 
 
+def check_parameters(operator: Operator, about: str) -> None:
+    """Raises ``OperatorError`` where parameters are no bytes, or not as many as the arg map says."""
+    refuse = _refusing(operator, about)
+    where = f"operator {operator.name} of {about}"
+    params = asked_of(operator, where, operator.super_kernel_params, Unsupported)
+    if not isinstance(params, bytes | bytearray | memoryview):
+        raise refuse("super_kernel_params", repr(params), "bytes")
+    entries = asked_of(operator, where, operator.arg_map, Unsupported)
+    said = [entry.size for entry in entries if entry.kind is ArgKind.CONST_KERNEL_PARAM_INPUT]
+    if sum(said) != len(params):
+        given = f"{counted(sum(said), 'byte')} of kernel parameters (CONST_KERNEL_PARAM_INPUT)"
+        raise refuse("arg map", given, f"{len(params)}, which super_kernel_params gives")
+
+
+def check_transaction(operator: Operator, about: str) -> None:
+    """Raises ``OperatorError`` for what is no transaction, of a class that writes its own."""
+    where, refuse = f"operator {operator.name} of {about}", _refusing(operator, about)
+    made = asked_of(operator, where, operator.transaction, Unsupported)
+    if not operator.owns_transaction:
+        return
+    if not isinstance(made, bytes | bytearray | memoryview):
+        raise refuse("transaction", repr(made), "the bytes of a transaction")
+    try:
+        Transaction.from_bytes(made)
+    except TransactionError as error:
+        raise refuse(f"transaction, {error.where}", error.given, error.accepted) from error
+    for name in ("in_place", "actual_sizes"):
+        if not isinstance(getattr(operator, name), Mapping):
+            raise refuse(name, repr(getattr(operator, name)), "names of tensors by name")
+
+
+def _refusing(operator: Operator, about: str) -> Refuse:
+    def refuse(what: str, given: str, accepted: str) -> OperatorError:
+        where = f"operator {operator.name} of {about}, {source_of(type(operator))}: {what}"
+        return OperatorError(where, given, accepted, "correct that class")
+
+    return refuse
+
+
 def _check_outputs(operator: Operator, entries: Sequence[ArgMap], reads: int, refuse: Refuse) -> None:
     """Raises ``OperatorError`` for an output whose bytes are not all in an entry: no run could write them."""
     for number, tensor in enumerate(operator.outputs, reads):
@@ -76,8 +114,11 @@ def _check_constants(operator: Operator, entries: Sequence[ArgMap], about: str, 
     constants = [(i, entry) for i, entry in enumerate(entries) if entry.kind is ArgKind.CONST_INPUT]
     if not constants:
         return
-    with attributed_to(type(operator), f"operator {operator.name} of {about}", Unsupported):
-        room = operator.const_bytes
+    room = asked_of(
+        operator, f"operator {operator.name} of {about}", lambda: operator.const_bytes, Unsupported
+    )
+    if not isinstance(room, int) or isinstance(room, bool):
+        raise refuse("const_bytes", repr(room), "a number of bytes")
     accepted = f"1 to {room}: const_bytes of the operator" if room else "no such entry: const_bytes is 0"
     for index, entry in constants:
         if not 0 < entry.size <= room:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
+from onedispatch.dispatch.compiler.arg_maps import check_parameters, check_transaction, checked_arg_map
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.lowering.movement import Copy
+from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import attributed_to
 
 
 def device_copy(like: TensorSpec, name: str, device: Device) -> Operator:
@@ -29,11 +29,10 @@ def build(operator: Operator, about: str) -> None:
     Raises ``Unsupported`` where it refuses only now, ``InternalError`` that names it, with ``about``, for
     what no operator may raise.
     """
-    with attributed_to(type(operator), f"operator {operator.name} of {about}", Unsupported):
-        checked_arg_map(operator, about)
-        operator.transaction()
-        operator.super_kernel_params()
-        operator.explain()
+    checked_arg_map(operator, about)
+    check_parameters(operator, about)
+    check_transaction(operator, about)
+    asked_of(operator, f"operator {operator.name} of {about}", operator.explain, Unsupported)
 
 
 class Copies:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
+
 from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.mapping import Specs
@@ -17,10 +19,11 @@ from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Operator
+from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.transactions import ArgKind, ArgMap
-from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InternalError, OperatorError
+from onedispatch.transactions.base.text import counted
 
 T = TypeVar("T")
 
@@ -44,8 +47,7 @@ class PlacedOperator:
 
     def ask(self, question: Callable[[Operator], T]) -> T:
         """What the operator answers; ``InternalError`` that names it for what no operator may raise."""
-        with attributed_to(type(self.operator), self.where):
-            return question(self.operator)
+        return asked_of(self.operator, self.where, lambda: question(self.operator))
 
     @cached_property
     def activations(self) -> tuple[TensorSpec, ...]:
@@ -61,7 +63,16 @@ class PlacedOperator:
 
     def write_constants(self, out: Array) -> None:
         """Formats the operator's constants into ``out`` (uint8, zeroed)."""
-        self.ask(lambda op: op.format_const_params(out))
+        made = self.ask(lambda op: op.format_const_params(out))
+        if made is out:
+            return
+        fits = isinstance(made, np.ndarray) and made.dtype == np.uint8 and made.shape == out.shape
+        if not fits:
+            given = f"{made.dtype}{list(made.shape)}" if isinstance(made, np.ndarray) else repr(made)
+            accepted = f"{counted(out.size, 'byte')} (uint8), those of `out` as a rule"
+            raise OperatorError(f"{self.where}: format_const_params", given, accepted)
+        if not np.shares_memory(made, out):
+            out[:] = made
 
     def tensor(self, entry: ArgMap) -> TensorSpec:
         """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""

@@ -22,6 +22,7 @@ from onedispatch.dispatch.sources.host import implementation
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
+from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to, plugin_failure
 from onedispatch.transactions.base.errors import KernelError
@@ -324,8 +325,8 @@ def _merge(
     if sum(t.name == between for t in second.inputs) != 1:
         return None
     about = f"nodes {producer.nodes[0].name} and {consumer.nodes[0].name}"
-    with attributed_to(type(first), about, Unsupported):
-        merge = next((one for one in first.merges if one.concerns(first, second)), None)
+    merges = (one for one in first.merges if one.concerns(first, second))
+    merge = asked_of(first, about, lambda: next(merges, None), Unsupported)
     if merge is None:
         return None
     name = f"merge {first.kind or type(first).__name__}_{merge.name}"
@@ -335,14 +336,17 @@ def _merge(
     if reason:
         return did_not_fire(name, reason)
     try:
-        with attributed_to(type(first), about, Unsupported):
-            operator = make(first, second)
-            operator.check_fits()
+        operator = asked_of(first, about, lambda: _fitting(make(first, second)), Unsupported)
     except Unsupported as error:  # together they do not fit, say
         return did_not_fire(name, str(error))
     merged = _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)
     parts = (*(producer.parts or (producer,)), *(consumer.parts or (consumer,)))
     return replace(merged, parts=parts, merges=(*producer.merges, *consumer.merges, name))
+
+
+def _fitting(operator: Operator) -> Operator:
+    operator.check_fits()
+    return operator
 
 
 def _needed_elsewhere(

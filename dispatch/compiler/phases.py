@@ -41,9 +41,11 @@ from onedispatch.dispatch.rules.diagnostics import did_not_fire
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import attributed_to
+from onedispatch.transactions.base.boundary import source_of
+from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.signature import bounded_repr
 
 
@@ -191,9 +193,13 @@ def group_operators(scheduled: ScheduledGraph) -> ScheduledGraph:
 def _selected(unit: Unit, selector: Selector) -> Unit:
     if unit.operator is None:
         return unit
-    about = f"operator {unit.operator.name} of {[n.name for n in unit.nodes]}"
-    with attributed_to(type(unit.operator), about, Unsupported):
-        return replace(unit, operator=unit.operator.selected(selector))
+    operator = unit.operator
+    about = f"operator {operator.name} of {[n.name for n in unit.nodes]}"
+    found = asked_of(operator, about, lambda: operator.selected(selector), Unsupported)
+    if not isinstance(found, Operator):
+        accepted = "an Operator: itself, where nothing is to be chosen"
+        raise OperatorError(f"{about}, {source_of(type(operator))}: selected", bounded_repr(found), accepted)
+    return replace(unit, operator=found)
 
 
 def emit(selected: ScheduledGraph) -> EmittedGraph:

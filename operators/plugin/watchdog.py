@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.boundary import attributed_to, error_line, plugin_failure, source_of
@@ -21,6 +21,7 @@ from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.host import kernel_seconds
 
+T = TypeVar("T")
 _LOOK = 0.05  # seconds between two looks
 _PATIENCE = 0.25  # seconds that a body has to end by itself after Ctrl-C
 _IDLE = 2.0  # seconds without a body before the thread ends
@@ -120,19 +121,37 @@ def _settle() -> None:
 
 
 def asked(
-    function: Callable[..., Any], about: str, *arguments: Any, meant: type[Exception] = OneDispatchError
+    function: Callable[..., Any],
+    about: str,
+    *arguments: Any,
+    meant: type[Exception] = OneDispatchError,
+    named: Callable[..., Any] | None = None,
 ) -> Any:
     """``function(*arguments)`` of a custom kernel or mapping, under the clock of its body.
 
     ``about`` says for what it runs, ``meant`` is what it may raise: what else goes wrong names both. It does
-    not end the process by ``SystemExit``, which a signal handler of the caller may.
+    not end the process by ``SystemExit``, which a signal handler of the caller may. Messages show the source
+    of ``named``, if that is another function or class.
     """
-    with attributed_to(function, about, meant):
+    shown = function if named is None else named
+    with attributed_to(shown, about, meant):
         try:
-            return watched(function, kernel_seconds(), *arguments, what=f"{about}, {source_of(function)}")
+            return watched(function, kernel_seconds(), *arguments, what=f"{about}, {source_of(shown)}")
         except SystemExit as error:
             reraise_from_handler(error)
-            raise plugin_failure(function, about, error_line(error)) from error
+            raise plugin_failure(shown, about, error_line(error)) from error
+
+
+def asked_of(
+    operator: Any, about: str, question: Callable[[], T], meant: type[Exception] = OneDispatchError
+) -> T:
+    """``question()``, which an operator's methods answer: under the clock where its class is from outside."""
+    cls = type(operator)
+    if cls.__module__.partition(".")[0] != "onedispatch":
+        answer: T = asked(question, about, meant=meant, named=cls)
+        return answer
+    with attributed_to(cls, about, meant):
+        return question()
 
 
 def watched(
