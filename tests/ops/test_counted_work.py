@@ -97,7 +97,7 @@ def test_wide_windows_cost_their_columns(device: Device) -> None:
     vector = device.constant("kernel.vector_bytes")
     # im2col: every vector of a column is shifted, and its blocks go to the native products.
     block = 2 * device.constant("kernel.bf16_native_n")
-    columns = 8 * 49 * (14 * placed(14 * 2, vector, block) + 10)
+    columns = 8 * (49 * 14 * placed(14 * 2, vector, block) + 10)
     planes = 8 * (14 * np.ceil(14 * 2 / vector) + 10)  # copied with their borders
     assert wide > narrow
     assert wide - narrow == pytest.approx(columns + planes, abs=2)
@@ -110,7 +110,7 @@ def test_wide_windows_of_f32_cost_more_than_splitting_as_many_planes(device: Dev
     lanes, vector = device.constant("kernel.f32_lanes"), device.constant("kernel.vector_bytes")
     row = np.ceil(size * 6 / vector)  # vectors of three parts
     block = 2 * device.constant("kernel.f32_native_n")
-    columns = 32 * 49 * (size * placed(size * 6, vector, block) + 10)
+    columns = 32 * (49 * size * placed(size * 6, vector, block) + 10)
     planes = 32 * (size * row + 10)
     # All planes lie in one run: 48 of 49 need no splitting where windows are wide.
     split = 5 * (np.ceil(32 * 49 * size**2 / lanes) - np.ceil(32 * size**2 / lanes))
@@ -426,7 +426,7 @@ def test_integer_convolutions_cost_products_columns_of_bytes_and_their_scales(de
     narrow = 32 * words * (2 + 14 + 2 + 1) + 32 * 5
     assert integer_conv(device, 1, scale=scale) == pytest.approx(whole + narrow, abs=1)
     # Windows: planes are copied, and vectors of a column go to the products whose pixels they have.
-    columns = 32 * 9 * (14 * placed(14, vector, price("i8_native_n")) + 10)
+    columns = 32 * (9 * 14 * placed(14, vector, price("i8_native_n")) + 10)
     planes = 32 * (14 * np.ceil(14 / vector) + 10)
     products = 8 * 32 * 32 * pixels / price("i8_i8_macs_per_cycle")
     wide = integer_conv(device, 3, scale=scale) - integer_conv(device, 1, scale=scale)
@@ -444,7 +444,8 @@ def test_integer_convolutions_cost_products_columns_of_bytes_and_their_scales(de
 def test_depthwise_integers_cost_a_product_per_tap_and_their_scales(device: Device) -> None:
     scale = constant(np.float32, 0.1)
     more = integer_conv(device, 5, groups=32, scale=scale) - integer_conv(device, 3, groups=32, scale=scale)
-    assert more == 32 * 14 * (25 - 9) * device.constant("kernel.i8_window_mac_cycles")  # a row is one vector
+    taps = 32 * 14 * (25 - 9) * device.constant("kernel.i8_window_mac_cycles")  # a row is one vector
+    assert more == taps + (32 * 14 - 32) * 10  # a loop for each of them, where small windows have one a channel
     narrow = integer_conv(device, 3, groups=32, scale=scale) - integer_conv(device, 3, np.int32, groups=32)
     assert narrow == 32 * 14 * (2 + 14 + 2 + 1) + 32 * 5
 
