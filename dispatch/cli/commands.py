@@ -18,6 +18,7 @@ from onedispatch.dispatch.cli import (
     doctor,
     info,
     kernel,
+    layer,
     models,
     ops,
     replay,
@@ -62,6 +63,7 @@ txn.app.command("survey")(survey.survey)
 app.add_typer(ops.app, name="ops")
 app.add_typer(txn.app, name="txn")
 app.add_typer(kernel.app, name="kernel")
+app.add_typer(layer.app, name="layer")
 app.add_typer(rule.app, name="rule")
 
 

@@ -103,13 +103,7 @@ def new(
     ] = None,
 ) -> None:
     """Write a kernel that works, with its tests and what installs it as a package. Nothing is overwritten."""
-    written = skeleton.write(name, "python" if python else "cpp", folder)
-    for file in written.files:
-        out.say(str(file))
-    out.say("\nThe tests need no other package; where pytest is installed, `python -m pytest` runs them too.")
-    out.say("\nNext:")
-    for command in written.commands:
-        out.say(f"  {command}")
+    out.written(skeleton.write(name, "python" if python else "cpp", folder))
 
 
 app.command("check")(takes_plugins(expands_flags(check)))

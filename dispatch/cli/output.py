@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.dispatch.plugins.scaffold import Written
 from onedispatch.transactions.base.errors import InputError, statement_of
 from onedispatch.transactions.base.files import reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -81,6 +82,16 @@ def tell(text: object = "", *, style: str | None = None, to: Console = console) 
 def working(text: str) -> AbstractContextManager[Any]:
     """A spinner on the error stream, so that output can be piped."""
     return errors.status(Text(visible(text)))
+
+
+def written(made: Written) -> None:
+    """What ``kernel new`` and ``layer new`` wrote, and how to go on."""
+    for file in made.files:
+        say(str(file))
+    say("\nThe tests need no other package; where pytest is installed, `python -m pytest` runs them too.")
+    say("\nNext:")
+    for command in made.commands:
+        say(f"  {command}")
 
 
 def print_json(data: Any) -> None:

@@ -24,6 +24,7 @@ from onedispatch.dispatch.base.collector import paused_collector as _paused_coll
 with _paused_collector():
     from onedispatch import transactions
 from onedispatch.operators.declarations.statuses import ERRORS as _KERNEL_ERRORS  # noqa: E402
+from onedispatch.operators.plugin.native import provided_by as _provided_by  # noqa: E402
 from onedispatch.transactions.base.errors import (  # noqa: E402
     CompiledModelError,
     DeviceError,
@@ -42,6 +43,9 @@ from onedispatch.transactions.base.errors import (  # noqa: E402
     UnknownOperatorError,
     UnsupportedModelError,
 )
+
+# A class with a compiled body may be the first thing that a program makes.
+_provided_by(lambda: importlib.import_module("onedispatch.dispatch.base.native"))
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.loading import load

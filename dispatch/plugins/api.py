@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from onedispatch.dispatch.base import arguments
-from onedispatch.dispatch.plugins import discovery, engine
+from onedispatch.dispatch.plugins import discovery, engine, layer_build
 from onedispatch.dispatch.plugins.discovery import PluginWarning
 from onedispatch.dispatch.plugins.files import search_path
 from onedispatch.dispatch.plugins.listing import known
 from onedispatch.dispatch.plugins.loading import Plugin
+from onedispatch.dispatch.plugins.project import project_at
 from onedispatch.operators.codegen import headers
 from onedispatch.operators.plugin.catalog import OnConflict, check_policy
 from onedispatch.transactions.base.boundary import public
@@ -30,6 +31,7 @@ __all__ = [
     "Plugin",
     "PluginWarning",
     "broken",
+    "build",
     "include_folder",
     "kernels",
     "load",
@@ -102,6 +104,18 @@ def kernels(device: DeviceName | None = None, capacity: int | None = None) -> An
         return names
     room = arguments.integer("capacity", capacity, 0, MOST_NAMES)
     return (names if len(names) <= room else []), len(names)
+
+
+@public
+def build(project: str | os.PathLike[str]) -> list[Path]:
+    """Builds the C++ bodies of a project of layers that are older than their sources, as ``onedispatch layer
+    build`` does; returns the files that it wrote.
+
+    Raises ``InputError`` for a folder that is no project, and with what the compiler says;
+    ``KernelLibraryError`` for layers that do not load.
+    """
+    where = "the project to build"
+    return list(layer_build.build(project_at(where, arguments.file_path(where, project))).files)
 
 
 @public

@@ -3,28 +3,26 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 import shlex
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
-from onedispatch.operators.declarations.kernel import MAX_NAME_BYTES
-from onedispatch.operators.plugin.catalog import OURS, camel_case
-from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.files import write_file
-from onedispatch.transactions.base.text import counted
+from onedispatch.dispatch.plugins.scaffold import (
+    FLAGS,
+    MAIN,
+    OWN_TESTS,
+    PROJECT,
+    Written,
+    filled,
+    model_text,
+    packages,
+    parts,
+    write_new,
+)
+from onedispatch.operators.plugin.catalog import camel_case
 
 KERNEL = "scale_add"  # where nothing else is asked for
-_PART = re.compile(r"[a-z][a-z0-9_]*")
-# Modules that the skeleton's own files import, or their tools.
-_NEEDED = frozenset({"numpy", "onedispatch", "onnx", "pytest", "setuptools"})
 
-BUILD = (
-    'g++ -O2 -std=c++17 -shared -fPIC -I"$$(onedispatch kernel include)" $space.cpp -o $space/lib$space.so'
-)
+BUILD = f'g++ {" ".join(FLAGS)} -I"$$(onedispatch kernel include)" $space.cpp -o $space/lib$space.so'
 
 CPP = """\
 // Kernels of $space. Built by:
@@ -73,7 +71,7 @@ SOURCE, LIBRARY = HERE / "$space.cpp", HERE / "$space" / "lib$space.so"
 def setUpModule() -> None:
     """Loads the library, compiled where it is older than its source."""
     if not LIBRARY.exists() or LIBRARY.stat().st_mtime < SOURCE.stat().st_mtime:
-        flags = ["-O2", "-std=c++17", "-shared", "-fPIC", f"-I{od.plugins.include_folder()}"]
+        flags = [$flags, f"-I{od.plugins.include_folder()}"]
         subprocess.run(["g++", *flags, str(SOURCE), "-o", str(LIBRARY)], check=True)
     od.plugins.load(LIBRARY)
 '''
@@ -112,7 +110,6 @@ def setUpModule() -> None:
     od.plugins.load(HERE / "$space.py")
 """
 
-# By unittest, which is Python's own; pytest runs such classes too.
 TEST = '''\
 """$operator on the simulated array, beside NumPy."""
 
@@ -123,14 +120,7 @@ from onnx import ModelProto, TensorProto, helper
 
 $set_up
 
-def model(shape: list[int], dtype: int = TensorProto.FLOAT, **attributes: float) -> ModelProto:
-    """z = $operator(x, y)"""
-    x, y, z = (helper.make_tensor_value_info(name, dtype, shape) for name in "xyz")
-    node = helper.make_node("$operator", ["x", "y"], ["z"], domain="$space", **attributes)
-    graph = helper.make_graph([node], "test", [x, y], [z])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("$space", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
+$model
 
 class $operator(unittest.TestCase):
     def check(self, *shape: int) -> None:
@@ -167,38 +157,7 @@ class $operator(unittest.TestCase):
             od.InferenceSession(model([6], TensorProto.INT32), fallback="error")
 
 
-if __name__ == "__main__":
-    result = unittest.main(exit=False).result
-    failed = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - failed} passed, {failed} failed")
-    sys.exit(bool(failed))
-'''
-
-PROJECT = """\
-[build-system]
-requires = ["setuptools>=64"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "$space"
-version = "0.1.0"
-description = "Kernels of $space for OneDispatch"
-dependencies = ["onedispatch"]
-
-[project.entry-points."onedispatch.plugins"]
-$space = "$entry"
-
-[tool.setuptools]
-$modules
-"""
-
-
-@dataclass(frozen=True)
-class Written:
-    """What was written, and how to go on."""
-
-    files: tuple[Path, ...]
-    commands: tuple[str, ...]
+$main'''
 
 
 def write(name: str, language: str, folder: Path | None = None) -> Written:
@@ -207,70 +166,47 @@ def write(name: str, language: str, folder: Path | None = None) -> Written:
     ``name``: ``acme``, or with the kernel's own name ``acme::blur``. ``language``: ``cpp`` or ``python``.
     Raises ``InputError`` for names that kernels or modules cannot have, and where one of the files exists.
     """
-    space, kernel = _parts(name)
+    space, kernel = parts("kernel new", name, KERNEL)
     place = Path(space) if folder is None else folder
     texts = _cpp(space) if language == "cpp" else _python(space)
-    words = {"space": space, "kernel": kernel, "operator": camel_case(kernel)}
-    files = {place / path.replace("$space", space): _filled(text, words) for path, text in texts.items()}
-    for file in files:
-        if file.exists() or file.is_symlink():
-            raise InputError(
-                "kernel new", f"{file}, which exists", "a place without it", "take another --folder"
-            )
-    for file, text in files.items():
-        _make_folder(file.parent)
-        write_file(file, text.encode())
-    build = [_filled(BUILD, words)] if language == "cpp" else []
+    words = {"space": space, "kernel": kernel, "operator": camel_case(kernel), "what": "Kernels"}
+    files = {place / path.replace("$space", space): filled(text, words) for path, text in texts.items()}
+    write_new("kernel new", files)
+    build = [filled(BUILD, words)] if language == "cpp" else []
     commands = [f"cd {shlex.quote(str(place))}", *build, f"python test_{space}.py", "pip install ."]
     return Written(tuple(files), tuple(commands))
 
 
+def _test(set_up: str, imports: str) -> str:
+    words = {
+        "$set_up": set_up,
+        "$imports": imports,
+        "$model": model_text("xy", "z"),
+        "$main": MAIN.replace("$run", OWN_TESTS),
+        "$flags": ", ".join(f'"{flag}"' for flag in FLAGS),
+    }
+    text = TEST
+    for word, by in words.items():
+        text = text.replace(word, by)
+    return text
+
+
 def _cpp(space: str) -> dict[str, str]:
-    modules = f'packages = ["{space}"]\npackage-data = {{ {space} = ["*.so"] }}'
-    imports = "import subprocess\nimport sys\nimport unittest\nfrom pathlib import Path\n"
     return {
         "$space.cpp": CPP.replace("$build", BUILD),
         "$space/__init__.py": CPP_PACKAGE,
-        "test_$space.py": TEST.replace("$set_up", CPP_SET_UP).replace("$imports", imports),
-        "pyproject.toml": PROJECT.replace("$entry", f"{space}:libraries").replace("$modules", modules),
+        "test_$space.py": _test(
+            CPP_SET_UP, "import subprocess\nimport sys\nimport unittest\nfrom pathlib import Path\n"
+        ),
+        "pyproject.toml": PROJECT.replace("$entry", f"{space}:libraries").replace(
+            "$modules", packages(space)
+        ),
     }
 
 
 def _python(space: str) -> dict[str, str]:
     return {
         "$space.py": PYTHON,
-        "test_$space.py": TEST.replace("$set_up", PYTHON_SET_UP).replace(
-            "$imports", "import sys\nimport unittest\nfrom pathlib import Path\n"
-        ),
+        "test_$space.py": _test(PYTHON_SET_UP, "import sys\nimport unittest\nfrom pathlib import Path\n"),
         "pyproject.toml": PROJECT.replace("$entry", space).replace("$modules", f'py-modules = ["{space}"]'),
     }
-
-
-def _filled(text: str, words: dict[str, str]) -> str:
-    return Template(text).substitute(words)
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """Namespace and kernel."""
-    space, colons, kernel = name.partition("::")
-    kernel = kernel if colons else KERNEL
-    accepted = "a namespace (acme), or namespace::kernel (acme::blur), of lower-case letters, digits and _"
-    if not _PART.fullmatch(space) or not _PART.fullmatch(kernel):
-        raise InputError("kernel new", repr(name), accepted)
-    if space == OURS:
-        raise InputError("kernel new", repr(name), f"another namespace than {OURS!r}, which is ours")
-    size = len(f"{space}::{kernel}".encode())
-    if size > MAX_NAME_BYTES:
-        given = f"{space}::{kernel}, {counted(size, 'byte')}"
-        raise InputError("kernel new", given, f"names of at most {MAX_NAME_BYTES} bytes")
-    taken = keyword.iskeyword(space) or space in sys.stdlib_module_names or space in _NEEDED
-    if taken:
-        raise InputError("kernel new", repr(name), f"a namespace that is no module already, as {space!r} is")
-    return space, kernel
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("kernel new", f"{folder}: {error.strerror}", "a folder that can be made") from error

@@ -20,6 +20,9 @@ kernel (``YOUR_KERNELS.md``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from onedispatch.operators.layers.layer_kernel import declared
@@ -27,6 +30,8 @@ from onedispatch.operators.layers.lowering import LayerPlugin
 from onedispatch.operators.layers.methods import LayerMethods
 from onedispatch.operators.plugin.plugin import make_known, map_to
 from onedispatch.transactions.base.boundary import public
+
+_READ: ContextVar[list[type[Any]] | None] = ContextVar("read", default=None)
 
 
 class Layer(LayerMethods):
@@ -51,8 +56,24 @@ class Layer(LayerMethods):
             _register(cls)
 
 
+@contextmanager
+def only_reading() -> Iterator[list[type[Layer]]]:
+    """Within the block this thread's layers are listed, and nothing of them is known: compiled bodies need
+    not be there yet."""
+    found: list[type[Layer]] = []
+    token = _READ.set(found)
+    try:
+        yield found
+    finally:
+        _READ.reset(token)
+
+
 @public
 def _register(cls: type[Layer]) -> None:
-    plugin = LayerPlugin(declared(cls), cls)
+    kernel, read = declared(cls), _READ.get()
+    if read is not None:
+        read.append(cls)
+        return
+    plugin = LayerPlugin(kernel, cls)
     make_known(plugin)
     map_to(plugin)

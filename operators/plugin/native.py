@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from onedispatch.transactions.base.errors import InternalError
@@ -28,6 +29,7 @@ class Native(Protocol):
 
 
 _PROVIDED: list[Native] = []
+_PROVIDERS: list[Callable[[], object]] = []
 
 
 def provide(native: Native) -> None:
@@ -35,8 +37,16 @@ def provide(native: Native) -> None:
     _PROVIDED[:] = [native]
 
 
+def provided_by(load: Callable[[], object]) -> None:
+    """Sets what calls ``provide`` at the first need; the last one counts."""
+    _PROVIDERS[:] = [load]
+
+
 def native() -> Native:
-    """The extension. Raises ``InternalError`` before one was provided."""
+    """The extension. Raises ``InternalError`` where nothing provides it."""
+    if not _PROVIDED:
+        for load in _PROVIDERS:
+            load()
     if not _PROVIDED:
         accepted = "dispatch/base/native.py, which provides the C++ extension"
         raise InternalError("operators/plugin/native.py", "nothing provided", accepted, "import onedispatch")

@@ -20,7 +20,11 @@
 // A kernel for several element types names them, `using types = od::Types<float, od::bf16>;`, and has a
 // `template <class T> void run(const od::Tile& t) const`. Operands that say nothing of their element types then
 // have these, all of them the same one. Whatever is thrown becomes a status and a text at the border.
+//
+// `run` returns nothing, or an int: 0 and more is well, OD_NOT_SUPPORTED (-1) and OD_PARAMETER_INVALID (-2) say what
+// is wrong, OD_RUNTIME_FAILURE (-3) and everything below that the call failed.
 #pragma once
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
@@ -45,10 +49,25 @@ std::string names_of(Types<Ts...>) {
 template <class Kernel>
 const Declare& declared();
 
+// Runs `body`; throws where it answers that something is wrong.
+template <class Body>
+void answered(Body body) {
+  using Answer = decltype(body());
+  if constexpr (std::is_void_v<Answer>) {
+    body();
+  } else {
+    static_assert(std::is_same_v<Answer, int>, "run(const od::Tile&) returns nothing, or an int");
+    const int answer = body();
+    if (answer < 0) fail(static_cast<od_status>(std::max<int>(answer, OD_RUNTIME_FAILURE)), "run: answered " + std::to_string(answer) + "; accepted: 0 and more, or nothing, where all is well");
+  }
+}
+
 template <class Kernel, class = void>
 struct Runs {
   static std::string types() { return ""; }
-  static void run(const Kernel& kernel, const Tile& tile) { kernel.run(tile); }
+  static void run(const Kernel& kernel, const Tile& tile) {
+    answered([&] { return kernel.run(tile); });
+  }
 };
 
 // Of a kernel for several types: that of its first operand with such a type decides.
@@ -58,7 +77,7 @@ struct Runs<Kernel, std::void_t<typename Kernel::types>> {
   static void run(const Kernel& kernel, const Tile& tile) { run(kernel, tile, typename Kernel::types()); }
   template <class... Ts>
   static void run(const Kernel& kernel, const Tile& tile, Types<Ts...>) {
-    tile.dispatch<Ts...>(declared<Kernel>().typed().c_str(), [&](auto type) { kernel.template run<typename decltype(type)::type>(tile); });
+    tile.dispatch<Ts...>(declared<Kernel>().typed().c_str(), [&](auto type) { answered([&] { return kernel.template run<typename decltype(type)::type>(tile); }); });
   }
 };
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "onedispatch/kernel_cpp.h"
 #include "onedispatch/plugin.h"
@@ -296,6 +297,25 @@ class Tile {
   template <class T>
   In<T> aux(const char* name) const {
     return in<T>(name);
+  }
+
+  // Parameters of a layer that are lists, or text: an auxiliary tensor has their length first (`layer build`).
+  template <class T>
+  std::vector<T> list(const char* name) const {
+    const In<T> held = aux<T>(name);
+    const int64_t count = std::clamp<int64_t>(static_cast<int64_t>(held(0)), 0, held.size(0) - 1);
+    std::vector<T> members(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) members[static_cast<size_t>(i)] = held(i + 1);
+    return members;
+  }
+  std::string text(const char* name) const {
+    const In<uint8_t> held = aux<uint8_t>(name);
+    uint32_t said = 0;
+    for (uint32_t i = 0; i < 4; ++i) said |= static_cast<uint32_t>(held(i)) << (8 * i);
+    const int64_t count = std::clamp<int64_t>(said, 0, held.size(0) - 4);
+    std::string letters(static_cast<size_t>(count), '\0');
+    for (int64_t i = 0; i < count; ++i) letters[static_cast<size_t>(i)] = static_cast<char>(held(i + 4));
+    return letters;
   }
 
   // float, int32_t or uint32_t, as it was declared.

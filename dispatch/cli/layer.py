@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch layer new | list | remove | build | rebuild | check``: projects of layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.plugins import takes_plugins
+from onedispatch.dispatch.plugins import discovery, layer_build, layer_skeleton
+from onedispatch.dispatch.plugins import project as projects
+from onedispatch.dispatch.plugins.layer_skeleton import Wanted
+from onedispatch.dispatch.plugins.project import FoundLayer
+from onedispatch.operators.layers.parameters import Parameter
+from onedispatch.transactions.base.text import counted
+
+app = typer.Typer(no_args_is_help=True, help="Layers: projects of them, and what they have.")
+
+ProjectFolder = Annotated[Path, typer.Argument(help="The project's folder: the one with its pyproject.toml.")]
+COLUMNS = ("layer", "node", "bodies", "parameters", "file", "compiled body")
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="acme::crop, or a namespace, acme.")],
+    local: Annotated[bool, typer.Option("--local", help="With a body for a core too.")] = False,
+    cpp: Annotated[bool, typer.Option("--cpp", help="With one in C++.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="The project, new or there already; the default is the current folder where that is one, "
+            "else one that is called as the namespace."
+        ),
+    ] = None,
+) -> None:
+    """Write a layer that works, with its tests, into a project of its own or one that is there.
+
+    Nothing is overwritten.
+    """
+    out.written(layer_skeleton.write(name, Wanted(local, cpp), folder))
+
+
+@app.command("list")
+@takes_plugins
+def list_layers(
+    project: Annotated[
+        Path | None, typer.Argument(help="The layers of this project, or file; else all that are loaded.")
+    ] = None,
+    json: out.Json = False,
+) -> None:
+    """Every layer: its node, its bodies, its parameters, its file, and whether its compiled body is built."""
+    layers = _loaded() if project is None else projects.layers_of(projects.project_at("layer list", project))
+    if json:
+        out.print_json([described(one) for one in layers])
+        return
+    out.table(counted(len(layers), "layer"), COLUMNS, map(_row, layers))
+
+
+def _loaded() -> list[FoundLayer]:
+    discovery.ensure()
+    return projects.loaded_layers()
+
+
+def _row(one: FoundLayer) -> tuple[str, ...]:
+    parameters = "\n".join(f"{p.name}: {_type(p)}{_default(p)}" for p in one.parameters)
+    return (one.name, one.node, one.bodies, parameters, str(one.file), layer_build.state(one))
+
+
+def _type(one: Parameter) -> str:
+    """As ``Params`` spells it, nearly."""
+    if one.choices:
+        return " | ".join(map(repr, one.choices))
+    if one.member is None:
+        return str(one.type.__name__)
+    length = "..." if one.length < 0 else str(one.length)
+    return (
+        f"{one.type.__name__}[{one.member.__name__}, {length}]"
+        if one.type is tuple
+        else f"list[{one.member.__name__}]"
+    )
+
+
+def _default(one: Parameter) -> str:
+    return "" if one.required else f" = {one.default!r}"
+
+
+def described(one: FoundLayer) -> dict[str, Any]:
+    """A layer as plain data."""
+    return {
+        "name": one.name,
+        "node": one.node,
+        "bodies": one.bodies.split(", "),
+        "parameters": [
+            {"name": p.name, "type": _type(p), "required": p.required, "default": p.default}
+            for p in one.parameters
+        ],
+        "file": str(one.file),
+        "library": None if one.library is None else str(one.library),
+        "compiled": layer_build.state(one) or None,
+    }
+
+
+@app.command("build")
+def build(project: ProjectFolder = Path()) -> None:
+    """Write the parameter header, and compile the C++ bodies that are older than their sources."""
+    _build(project, again=False)
+
+
+@app.command("rebuild")
+def rebuild(project: ProjectFolder = Path()) -> None:
+    """The same after what was generated before is removed."""
+    _build(project, again=True)
+
+
+def _build(folder: Path, *, again: bool) -> None:
+    project = projects.project_at("layer build", folder)
+    with out.working("compiling"):
+        built = layer_build.build(project, again=again)
+    for file in built.files:
+        out.say(f"wrote {file}")
+    for note in built.notes:
+        out.say(note)
+    if not built.files and not built.notes:
+        out.say("no layer has a body in C++: nothing to build")
