@@ -56,8 +56,12 @@ def check_kernels(
     options: Options,
     cases: Sequence[str] = (),
     target: Device | None = None,
+    more: Callable[[Reporter, PluginKernel, Device], None] = lambda *_: None,
 ) -> CheckReport:
-    """Checks the kernels that ``find`` gives in a child process; where one ends it, another does the rest."""
+    """Checks the kernels that ``find`` gives in a child process; where one ends it, another does the rest.
+
+    ``more`` says of each kernel what else it is checked for.
+    """
     report, device = CheckReport(), target or find_device("npu2")
 
     def work(reporter: Reporter) -> None:
@@ -70,7 +74,10 @@ def check_kernels(
         with kernel_limit(options.seconds):
             for plugin in plugins:
                 if plugin.kernel.name not in report.kernels:
-                    check_kernel(reporter, plugin, device, options, cases)
+                    reporter.case(plugin.kernel.name, "")
+                    if plugin.has_body:
+                        check_kernel(reporter, plugin, device, options, cases)
+                    more(reporter, plugin, device)
 
     limit = TimeLimit(options.limit)
     run_in_child(work, options.seconds + GRACE, report, limit=limit)

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.flags import expands_flags
+from onedispatch.dispatch.cli.layer_check import check
 from onedispatch.dispatch.cli.plugins import takes_plugins
-from onedispatch.dispatch.plugins import discovery, layer_build, layer_skeleton
+from onedispatch.dispatch.plugins import discovery, layer_build, layer_remove, layer_skeleton
 from onedispatch.dispatch.plugins import project as projects
 from onedispatch.dispatch.plugins.layer_skeleton import Wanted
 from onedispatch.dispatch.plugins.project import FoundLayer
@@ -103,6 +105,27 @@ def described(one: FoundLayer) -> dict[str, Any]:
     }
 
 
+@app.command("remove")
+def remove(
+    name: Annotated[str, typer.Argument(help="acme::crop, or crop.")],
+    project: ProjectFolder = Path(),
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove the files of one layer, each after a question; what other layers need stays."""
+    files = layer_remove.files_of(projects.folder_at("layer remove", project), name)
+    stays = dict(files.stays)
+    for file in files.own:
+        if yes or typer.confirm(f"remove {out.visible(str(file))}?"):
+            layer_remove.remove(file)
+            out.say(f"removed {file}")
+        else:
+            stays[file] = "as you said"
+    if not files.own:
+        out.say(f"no file is of {name} alone: take its class out of its file")
+    for file, why in sorted(stays.items()):
+        out.say(f"stays: {file}" + (f" ({why})" if why else ""))
+
+
 @app.command("build")
 def build(project: ProjectFolder = Path()) -> None:
     """Write the parameter header, and compile the C++ bodies that are older than their sources."""
@@ -116,7 +139,7 @@ def rebuild(project: ProjectFolder = Path()) -> None:
 
 
 def _build(folder: Path, *, again: bool) -> None:
-    project = projects.project_at("layer build", folder)
+    project = projects.folder_at("layer build", folder)
     with out.working("compiling"):
         built = layer_build.build(project, again=again)
     for file in built.files:
@@ -125,3 +148,6 @@ def _build(folder: Path, *, again: bool) -> None:
         out.say(note)
     if not built.files and not built.notes:
         out.say("no layer has a body in C++: nothing to build")
+
+
+app.command("check")(takes_plugins(expands_flags(check)))

@@ -21,7 +21,7 @@ from onedispatch.dispatch.plugins.discovery import PluginWarning
 from onedispatch.dispatch.plugins.files import search_path
 from onedispatch.dispatch.plugins.listing import known
 from onedispatch.dispatch.plugins.loading import Plugin
-from onedispatch.dispatch.plugins.project import project_at
+from onedispatch.dispatch.plugins.project import folder_at
 from onedispatch.operators.codegen import headers
 from onedispatch.operators.plugin.catalog import OnConflict, check_policy
 from onedispatch.transactions.base.boundary import public
@@ -115,7 +115,7 @@ def build(project: str | os.PathLike[str]) -> list[Path]:
     ``KernelLibraryError`` for layers that do not load.
     """
     where = "the project to build"
-    return list(layer_build.build(project_at(where, arguments.file_path(where, project))).files)
+    return list(layer_build.build(folder_at(where, arguments.file_path(where, project))).files)
 
 
 @public

@@ -273,12 +273,6 @@ def _layer(wanted: Wanted) -> dict[str, str]:
     return {"$space/$kernel.py": text, **source, "test_${space}_$kernel.py": test}
 
 
-def files_of(project: Project, layer: str) -> list[Path]:
-    """Those of one layer, as ``write`` calls them, as far as they are there."""
-    names = [
-        f"{project.space}/{layer}.py",
-        f"{project.space}/{layer}.cpp",
-        f"test_{project.space}_{layer}.py",
-    ]
-    found = [project.root / name for name in names] + [project.package / f"lib{layer}.so"]
-    return [path for path in found if path.exists() or path.is_symlink()]
+def test_file(project: Project, layer: str) -> Path:
+    """The tests of one layer, as ``write`` calls them."""
+    return project.root / f"test_{project.space}_{layer}.py"

@@ -15,7 +15,7 @@ from typing import Any
 
 from onedispatch.dispatch.plugins.entry_points import GROUP
 from onedispatch.dispatch.plugins.files import refused
-from onedispatch.dispatch.plugins.loading import blamed
+from onedispatch.dispatch.plugins.loading import Plugin, blamed, committed, load_file
 from onedispatch.operators.layers.layer import only_reading
 from onedispatch.operators.layers.layer_kernel import LayerKernel
 from onedispatch.operators.layers.methods import LayerMethods, overridden
@@ -120,6 +120,14 @@ def project_at(where: str, given: Path) -> Project:
         raise InputError(where, f"{given}", f"a Python file with layers, or {ACCEPTED}", REMEDY)
     record_read(path.stat())
     return Project(path.parent, path.parent, path.stem, path)
+
+
+def folder_at(where: str, given: Path) -> Project:
+    """The project of a folder. Raises ``InputError`` for anything else, a single file too."""
+    project = project_at(where, given)
+    if project.single is not None:
+        raise InputError(where, f"the file {given}", ACCEPTED, REMEDY)
+    return project
 
 
 def _of_folder(where: str, root: Path) -> Project:
@@ -231,6 +239,22 @@ def importing(project: Project) -> Iterator[None]:
 def _taken_out(space: str) -> dict[str, ModuleType]:
     names = [name for name in sys.modules if name == space or name.startswith(f"{space}.")]
     return {name: sys.modules.pop(name) for name in names}
+
+
+def load(project: Project) -> Plugin:
+    """Makes the layers of a project known, as its entry point would: for a process that checks them.
+
+    Raises ``KernelLibraryError`` where the package does not load, and where names are taken.
+    """
+    if project.single is not None:
+        return load_file(project.single, "layer check", "error")
+    _taken_out(project.space)
+    sys.path.insert(0, str(project.package.parent))
+    importlib.invalidate_caches()
+    where = str(project.package)
+    with catalog.collecting(where) as batch:
+        blamed(f"layers of {where}", where, lambda: importlib.import_module(project.space))
+    return committed(batch, "layer check", "error")
 
 
 def loaded_layers() -> list[FoundLayer]:

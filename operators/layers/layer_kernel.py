@@ -103,6 +103,10 @@ class LayerKernel(PythonKernel):
         return overridden(self.cls, "local") or bool(self.kernel.library)
 
     @property
+    def has_body(self) -> bool:
+        return self.has_local
+
+    @property
     def has_global(self) -> bool:
         return overridden(self.cls, "global_")
 

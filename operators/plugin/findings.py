@@ -16,12 +16,15 @@ KINDS = {
     "state": "other bits when the same call is made again",
     "host": "reads memory of the host, which no core has",
     "wide": "declares much more than it touches",
+    "reshape": "a layer that is said to reshape changes its data",
+    "header": "a parameter header that says something else than Params",
+    "stale": "a compiled body that is older than its source",
     "refused": "the kernel or its node is refused",
     "crash": "it crashes",
     "timeout": "it does not end in time",
     "failed": "it fails",
 }
-WARNINGS = frozenset({"wide"})
+WARNINGS = frozenset({"wide", "stale"})
 KEPT = 3  # findings of a kind that are said of an operand, in one case
 
 

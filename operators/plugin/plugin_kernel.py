@@ -51,6 +51,11 @@ class PluginKernel(ABC):
         return {}
 
     @property
+    def has_body(self) -> bool:
+        """Whether there is something that a core computes."""
+        return True
+
+    @property
     def has_reference(self) -> bool:
         """Whether there is a NumPy function that computes the same."""
         return self.kernel.reference is not None

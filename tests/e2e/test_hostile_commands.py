@@ -70,6 +70,12 @@ RIGHT = {
     "kernel check": ["plugin.py", "--kernel", "dying::body_none"],
     "kernel show": ["od::conv"],
     "kernel new": ["acme::made"],
+    "layer new": ["acme::made"],
+    "layer list": [],
+    "layer remove": ["crop"],
+    "layer build": ["."],
+    "layer rebuild": ["."],
+    "layer check": ["plugin.py"],
     "devices": [],
     "doctor": [],
     "ops list": [],
@@ -143,7 +149,9 @@ def test_numbers_below_and_beyond(folder: Path, name: str, option: str) -> None:
 def test_arguments_that_are_no_files(folder: Path, name: str, what: str) -> None:
     _, *more = arguments(name)[len(name.split()) :]
     result = ended(*name.split(), what, *more)
-    taken = name == "kernel new" or (name == "txn survey" and what == "")  # which is the current folder
+    taken = name in ("kernel new", "layer new") or (
+        name == "txn survey" and what == ""
+    )  # which is the current folder
     assert result.exit_code != 0 or taken, result.output
 
 
