@@ -10,27 +10,23 @@ less room in memory tiles.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from itertools import islice
+from math import isfinite
 
+from onedispatch.dispatch.compiler.group_costs import OperatorCosts, Shapes
 from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
 from onedispatch.dispatch.compiler.mapping import Unit
-from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.emission.mem_tile import MemTile
+from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.buffer import Buffer
-from onedispatch.operators.scheduling.feeds import Feeds
-from onedispatch.operators.scheduling.index_space import OUTPUT, Operand
-from onedispatch.operators.scheduling.keeping import in_buffers
-from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.index_space import Operand
 from onedispatch.operators.scheduling.resources import Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.search import estimated
-from onedispatch.operators.scheduling.select import Search, Selector
+from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.cached import cached_property
-from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.text import counted
 
 PLANS = 3  # that are followed at a time
@@ -86,19 +82,20 @@ def _refusal(units: Sequence[Unit], limits: Resources) -> str:
     return f"{limits.device.name} has one column" if limits.device.columns == 1 else ""
 
 
+_Living = tuple[tuple[int, Buffer, int], ...]  # maker, buffer and top of what is in memory tiles
+
+
 @dataclass(frozen=True)
 class _Plan:
-    """What stays, as far as units were gone through, and what those cost."""
+    """What stays, as far as units were gone through, which of that still does, and what those cost."""
 
     kept: tuple[KeptTensor, ...] = ()
+    living: tuple[KeptTensor, ...] = ()
     cost: float = 0.0
 
-    def alive(self, at: int) -> tuple[KeptTensor, ...]:
-        """What is in memory tiles while unit ``at`` runs."""
-        return tuple(k for k in self.kept if k.maker <= at <= k.last)
-
-
-_Key = tuple[int, tuple[tuple[int, Buffer], ...], int]
+    @property
+    def key(self) -> _Living:
+        return tuple((k.maker, k.buffer, k.top) for k in self.living)
 
 
 @dataclass
@@ -107,35 +104,61 @@ class _Planner:
     outputs: frozenset[str]
     limits: Resources
     selector: Selector
-    _costs: dict[_Key, float] = field(default_factory=dict)
+    _kept_forms: dict[int, list[KeptTensor]] = field(default_factory=dict)
+
+    @cached_property
+    def costs(self) -> OperatorCosts:
+        return OperatorCosts(self.units, self.limits.device, self.selector)
 
     def best(self) -> _Plan:
+        """The cheapest plan for which memory tiles have descriptors enough."""
+        while True:
+            plan = self._cheapest()
+            settled = [self._settled(i, _alive(plan.kept, i)) for i in self.costs.operators]
+            if None not in settled:
+                return plan  # else others, without any of those that lack them
+
+    def _cheapest(self) -> _Plan:
         plans = [_Plan()]
-        for i, unit in enumerate(self.units):
-            if unit.operator is None:
-                continue
-            following = [after for plan in plans for after in self._after(plan, i, unit.operator)]
+        for i in self.costs.operators:
+            following = [after for plan in plans for after in self._after(plan, i)]
             # Of plans that leave the same in memory tiles, one goes on: the cheapest.
-            cheapest: dict[tuple[KeptTensor, ...], _Plan] = {}
+            cheapest: dict[_Living, _Plan] = {}
             for plan in sorted(following, key=lambda plan: plan.cost):
-                cheapest.setdefault(plan.alive(i + 1), plan)
+                cheapest.setdefault(plan.key, plan)
             # One that leaves nothing there can always go on.
-            plans = list(
-                {id(plan): plan for plan in (*list(cheapest.values())[:PLANS], cheapest[()])}.values()
-            )
+            plans = [*islice(cheapest.values(), PLANS)]
+            plans += [] if cheapest[()] in plans else [cheapest[()]]
         return plans[0]
 
-    def _after(self, plan: _Plan, i: int, operator: Operator) -> Iterator[_Plan]:
+    def _after(self, plan: _Plan, i: int) -> Iterator[_Plan]:
         """Plans with unit ``i`` done: its result in device memory, or kept."""
-        for kept in (plan.kept, *((*plan.kept, one) for one in self._ways(plan, i, operator))):
-            cost = self._cost(i, operator, kept)
+        for one in (None, *self._ways(plan, i)):
+            made = () if one is None else (one,)
+            living = *plan.living, *made
+            cost = self._cost(i, living)
             if isfinite(cost):
-                yield _Plan(kept, plan.cost + cost)
+                left = tuple(k for k in living if k.last > i)
+                yield _Plan((*plan.kept, *made), left, plan.cost + cost)
 
     def operator_with(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> Operator:
         """A unit's operator where ``kept`` stay."""
-        buffers, occupied = self._around(i, operator, kept)
-        return operator.keeping(buffers, occupied, self.selector) if occupied else operator
+        alive = _alive(kept, i)
+        return (
+            operator.keeping(self._buffers_at(i, alive), self._settled(i, alive) or ()) if alive else operator
+        )
+
+    def _settled(self, i: int, alive: Sequence[KeptTensor]) -> tuple[Schedule, ...] | None:
+        """How a unit's nests run beside ``alive``; None where memory tiles have too few descriptors."""
+        if not alive:
+            return tuple(self.costs.operators[i].schedules)
+        return self.costs.settled(i, *self._around(i, alive), self._buffers_at(i, alive))
+
+    def _buffers_at(self, i: int, alive: Sequence[KeptTensor]) -> dict[int, Buffer]:
+        """The buffers of a unit's tensors in their places, by the numbers that its nest calls them by."""
+        end = 4 * self.limits.mem_words
+        held = {k.tensor.name: replace(k.buffer, at=end - 4 * k.top) for k in alive}
+        return {n: held[name] for name, n in self.costs.numbers[i] if name in held}
 
     # -- ways to keep a result ------------------------------------------------------------------
 
@@ -153,22 +176,34 @@ class _Planner:
         aliases = (unit for unit in self.units if unit.alias is not None)
         return self.outputs.union(*((*unit.reads, *unit.writes) for unit in aliases))
 
-    def _ways(self, plan: _Plan, i: int, operator: Operator) -> Iterator[KeptTensor]:
+    def _ways(self, plan: _Plan, i: int) -> Iterator[KeptTensor]:
+        """Ways to keep a unit's result beside what a plan keeps."""
+        for one in self._forms(i):
+            place = self._place(plan.living, one)
+            if place is not None:
+                yield place
+
+    def _forms(self, i: int) -> list[KeptTensor]:
+        """Ways to keep a unit's result that its maker and every reader could take, were it the only tensor
+        that stays."""
+        if i not in self._kept_forms:
+            self._kept_forms[i] = [one for one in self._all_forms(i) if self._all_take(one)]
+        return self._kept_forms[i]
+
+    def _all_forms(self, i: int) -> Iterator[KeptTensor]:
+        operator = self.costs.operators[i]
         tensor = operator.output
         readers = self._readers.get(tensor.name, [])
         if len(operator.outputs) > 1 or not readers or tensor.name in self._elsewhere:
             return
         for buffer in self._buffers(i):
-            one = KeptTensor(tensor, buffer, i, readers[-1], 0)
-            place = self._place(plan, one)
-            if place is not None and self._all_take(one, readers):
-                yield place
+            yield KeptTensor(tensor, buffer, i, readers[-1], buffer.words)
 
     def _buffers(self, i: int) -> Iterator[Buffer]:
         """Ways of cutting a unit's result into shares of all columns, as its maker and readers walk it."""
-        operator = self.units[i].operator
-        views = [] if operator is None else self._views(i, operator.output.name)
-        if operator is None or not views:
+        operator = self.costs.operators[i]
+        views = self._views(i, operator.output.name)
+        if not views:
             return
         name, out, columns = operator.output.name, views[0], self.limits.device.columns
         views += [x for reader in self._readers.get(name, []) for x in self._views(reader, name)]
@@ -182,37 +217,24 @@ class _Planner:
 
     def _views(self, i: int, name: str) -> list[Operand]:
         """How the nest of a unit walks a tensor."""
-        operator = self.units[i].operator
-        if operator is None or operator.owns_transaction or len(operator.plain_nests) != 1:
+        operator = self.costs.operators[i]
+        if operator.owns_transaction or len(operator.plain_nests) != 1:
             return []
         tensors = [*operator.inputs, *reversed(operator.outputs)]  # as operands number them
         return [x for x in operator.plain_nests[0].strided if tensors[x.tensor].name == name]
 
-    def _all_take(self, one: KeptTensor, readers: Sequence[int]) -> bool:
-        """Whether its maker and every reader could take it, were it the only tensor that stays."""
-        alone = (replace(one, top=one.buffer.words),)
-        users = self._users(one.maker, readers)
-        plain = not any(self._refusal_by(i, op, alone) for i, op in users)  # before anything is searched
-        return plain and all(isfinite(self._cost(i, op, alone)) for i, op in users)
+    def _all_take(self, one: KeptTensor) -> bool:
+        users = one.maker, *self._readers[one.tensor.name]
+        plain = not any(self._refusal_by(i, (one,)) for i in users)  # before anything is searched
+        return plain and all(isfinite(self._cost(i, (one,))) for i in users)
 
-    def _users(self, maker: int, readers: Sequence[int]) -> list[tuple[int, Operator]]:
-        """The operators that make a tensor and read it, with their units' numbers."""
-        return [(i, op) for i in (maker, *readers) if (op := self.units[i].operator) is not None]
+    def _refusal_by(self, i: int, alive: Sequence[KeptTensor]) -> str:
+        """Why the loop nest of a unit's operator cannot be cut as ``alive`` are; "" where it can."""
+        return self.costs.refusal(i, self._around(i, alive)[0])
 
-    def _refusal_by(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> str:
-        """Why the loop nest of a unit's operator cannot be cut as ``kept`` are; "" where it can."""
-        buffers, occupied = self._around(i, operator, kept)
-        if operator.owns_transaction or len(operator.plain_nests) != 1:
-            return f"{operator.name} is no single loop nest"
-        try:
-            in_buffers(operator.plain_nests[0], buffers, occupied)
-        except Unsupported as error:
-            return f"{operator.name} cuts it otherwise: {error.reason}"
-        return ""
-
-    def _place(self, plan: _Plan, one: KeptTensor) -> KeptTensor | None:
-        """``one`` with a place: that of an operand that its maker is the last to read, or free words."""
-        taken = [k for k in plan.kept if k.last >= one.maker]
+    def _place(self, taken: Sequence[KeptTensor], one: KeptTensor) -> KeptTensor | None:
+        """``one`` with a place: that of an operand that its maker is the last to read, or words that are free
+        beside what is ``taken``."""
         for before in taken:
             here = replace(one, top=before.top)
             if self._replaces(one, before) and not any(here.overlaps(k) for k in taken if k is not before):
@@ -223,8 +245,8 @@ class _Planner:
 
     def _replaces(self, one: KeptTensor, before: KeptTensor) -> bool:
         """Whether the maker of ``one`` reads ``before`` last, each element before it writes the same one."""
-        operator = self.units[one.maker].operator
-        if operator is None or before.last != one.maker or replace(before.buffer, at=0) != one.buffer:
+        operator = self.costs.operators[one.maker]
+        if before.last != one.maker or before.buffer != one.buffer:
             return False
         nest = operator.plain_nests[0]
         read = [x for x in nest.strided_inputs if operator.inputs[x.tensor].name == before.tensor.name]
@@ -233,50 +255,16 @@ class _Planner:
 
     # -- what it costs ---------------------------------------------------------------------------
 
-    def _cost(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> float:
-        """Modelled cycles of a unit's operator where ``kept`` stay; infinity where it cannot run so."""
-        buffers, occupied = self._around(i, operator, kept)
-        shapes = tuple(sorted((n, replace(buffer, at=0)) for n, buffer in buffers.items()))
-        key = self._kinds[i], shapes, occupied
-        if key not in self._costs:
-            self._costs[key] = self._cost_around(i, operator, buffers, occupied)
-        return self._costs[key]
+    def _cost(self, i: int, alive: Sequence[KeptTensor]) -> float:
+        """Modelled cycles of a unit's operator beside ``alive``; infinity where it cannot run so."""
+        return self.costs.cycles(i, *self._around(i, alive))
 
-    def _cost_around(self, i: int, operator: Operator, buffers: Mapping[int, Buffer], occupied: int) -> float:
-        if not occupied:
-            return _cost_of(operator, self.selector)
-        try:
-            made = operator.keeping(buffers, occupied, self.selector)
-            _check_descriptors(made)
-        except (Unsupported, SolutionError):
-            return inf
-        alike = not buffers and list(map(_form, made.schedules)) == list(map(_form, operator.schedules))
-        return self._cost(i, operator, ()) if alike else _cost_of(made, self.selector)
-
-    @cached_property
-    def _kinds(self) -> dict[int, int]:
-        """Numbers of units; those whose operators are the same problems have one."""
-        kinds: dict[Hashable, int] = {}
-        found: dict[int, int] = {}
-        for i, unit in enumerate(self.units):
-            if unit.operator is not None:
-                nests = () if unit.operator.owns_transaction else unit.operator.plain_nests
-                problems = tuple(Problem.of(nest, self.limits.device) for nest in nests) or i
-                named = tuple(t.name == unit.operator.inputs[0].name for t in unit.operator.inputs)
-                found[i] = kinds.setdefault((problems, named), i)
-        return found
-
-    def _around(
-        self, i: int, operator: Operator, kept: Sequence[KeptTensor]
-    ) -> tuple[dict[int, Buffer], int]:
-        """The buffers of an operator's tensors, by the numbers that its nest calls them by, and the words of
-        memory tiles that are taken while it runs."""
-        alive = [k for k in kept if k.maker <= i <= k.last]
+    def _around(self, i: int, alive: Sequence[KeptTensor]) -> tuple[Shapes, int]:
+        """The buffers of a unit's tensors, wherever they lie, and the words of memory tiles that are taken
+        while it runs."""
         occupied = -(-max((k.top for k in alive), default=0) // ROOM) * ROOM
-        end = 4 * self.limits.mem_words
-        held = {k.tensor.name: replace(k.buffer, at=end - 4 * k.top) for k in alive}
-        made = {OUTPUT - n: held[t.name] for n, t in enumerate(operator.outputs) if t.name in held}
-        return made | {n: held[t.name] for n, t in enumerate(operator.inputs) if t.name in held}, occupied
+        held = {k.tensor.name: k.buffer for k in alive}
+        return tuple((n, held[name]) for name, n in self.costs.numbers[i] if name in held), occupied
 
     # -- what it came to ---------------------------------------------------------------------------
 
@@ -291,7 +279,7 @@ class _Planner:
                 tuple(k.tensor.name for k in here),
                 sum(k.tensor.device_bytes * (1 + len(self._readers[k.tensor.name])) for k in here),
                 4 * max(k.top for k in here),
-                round(sum(self._cost(i, op, ()) - self._cost(i, op, kept) for i, op in there)),
+                round(sum(self._cost(i, ()) - self._cost(i, _alive(kept, i)) for i, _ in there)),
             )
 
     def passed(self, kept: Sequence[KeptTensor]) -> Iterator[Passed]:
@@ -305,7 +293,7 @@ class _Planner:
     def _why_not(self, i: int, tensor: TensorSpec, kept: Sequence[KeptTensor]) -> str:
         """Why a tensor that unit ``i`` makes does not stay."""
         readers = self._readers.get(tensor.name, [])
-        users = self._users(i, readers)
+        users, operators = (i, *readers), self.costs.operators
         columns, room = self.limits.device.columns, self.limits.mem_words
         words = -(-tensor.device_bytes // (4 * columns))
         buffers = list(self._buffers(i)) if readers else []
@@ -315,38 +303,38 @@ class _Planner:
             return "its bytes have several names"
         if not readers:
             return "nothing reads it"
-        if len(users[0][1].outputs) > 1:
-            return f"{users[0][1].name} has several results"
+        if len(operators[i].outputs) > 1:
+            return f"{operators[i].name} has several results"
         if words >= room:
             return f"too large: {counted(words, 'word')} of every memory tile, which has {room:,}"
         if not buffers:
-            refused = [said for j, op in users if (said := self._refusal_by(j, op, ()))]
+            refused = [said for j in users if (said := self._refusal_by(j, ()))]
             uneven = f"no equal shares of whole words for {counted(columns, 'column')}"
             return next(iter(refused), uneven)
         ways = [KeptTensor(tensor, one, i, readers[-1], one.words) for one in buffers]
         return self._why_not_in(ways, users, kept)
 
     def _why_not_in(
-        self, ways: Sequence[KeptTensor], users: Sequence[tuple[int, Operator]], kept: Sequence[KeptTensor]
+        self, ways: Sequence[KeptTensor], users: Sequence[int], kept: Sequence[KeptTensor]
     ) -> str:
         """Why a tensor stays in none of ``ways``; ``users`` make it and read it."""
         said = [self._refusal_of(one, users) for one in ways]
         if all(text for _, text in said):
             return max(said)[1]  # of the way that most of them could take
-        taken = [k for k in kept if k.maker <= ways[0].last]
+        taken = [k for k in kept if k.maker <= ways[0].last and k.last >= ways[0].maker]
         plain = [one for one, refusal in zip(ways, said, strict=True) if not refusal[1]]
-        placed = [one for one in plain if self._place(_Plan(tuple(taken)), one) is not None]
-        if not placed:
-            beside = ", ".join(k.tensor.name for k in taken if k.last >= ways[0].maker)
+        fitting = [one for one in plain if self._place(taken, one) is not None]
+        if not fitting:
+            beside = ", ".join(k.tensor.name for k in taken)
             return f"no room for {counted(4 * ways[0].buffer.words, 'byte')} beside {beside}"
-        for i, op in users:
-            if not any(isfinite(self._cost(i, op, [one])) for one in placed):
-                return f"{op.name} has no solution beside it"
+        for i in users:
+            if not any(isfinite(self._cost(i, (one,))) for one in fitting):
+                return f"{self.costs.operators[i].name} has no solution beside it"
         return "no plan that keeps it costs less"
 
-    def _refusal_of(self, one: KeptTensor, users: Sequence[tuple[int, Operator]]) -> tuple[int, str]:
+    def _refusal_of(self, one: KeptTensor, users: Sequence[int]) -> tuple[int, str]:
         """The first of ``users`` that cannot be cut as ``one`` is, and why; "" where all can."""
-        asked = ((n, self._refusal_by(i, op, [one])) for n, (i, op) in enumerate(users))
+        asked = ((n, self._refusal_by(i, (one,))) for n, i in enumerate(users))
         return next(((n, text) for n, text in asked if text), (len(users), ""))
 
 
@@ -361,29 +349,10 @@ def _runs(kept: Sequence[KeptTensor]) -> list[tuple[int, int]]:
     return runs
 
 
-def _cost_of(operator: Operator, selector: Selector) -> float:
-    return sum(_cycles(schedule, selector) for schedule in operator.schedules)
-
-
-def _form(schedule: Schedule) -> tuple[object, ...]:
-    return schedule.solution, schedule.holds, schedule.out_parts
-
-
-def _cycles(schedule: Schedule, selector: Selector) -> float:
-    known = selector.cost_of(schedule) if isinstance(selector, Search) else None
-    return estimated(schedule) if known is None else known
+def _alive(kept: Iterable[KeptTensor], at: int) -> tuple[KeptTensor, ...]:
+    """What is in memory tiles while unit ``at`` runs."""
+    return tuple(k for k in kept if k.maker <= at <= k.last)
 
 
 def _walk(operand: Operand) -> tuple[object, ...]:
     return operand.dtype, operand.shape, operand.strides, operand.access, operand.offset
-
-
-def _check_descriptors(operator: Operator) -> None:
-    """Raises ``SolutionError`` where memory tiles have too few descriptors."""
-    for schedule in operator.schedules:
-        if any(schedule.kept):
-            feeds, last = Feeds(schedule), schedule.mapping.columns - 1
-            served = {column: tuple(feeds.rows_served(column)) for column in range(last + 1)}
-            ends = {0, min(1, last), last} if schedule.nest.halo else set()
-            for column in sorted({*{rows: column for column, rows in served.items()}.values(), *ends}):
-                MemTile(schedule, served[column], feeds, column)

@@ -26,7 +26,6 @@ from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.feeds import ConstantOffsets
 from onedispatch.operators.scheduling.index_space import AUX, OUTPUT
-from onedispatch.operators.scheduling.keeping import check_order, in_buffers, steps_of
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -173,25 +172,13 @@ class Operator:
         found = [select(nest, self.device, selector) for nest in self._nests]
         return self.replaced(schedules=found, _nests=self._nests)
 
-    def keeping(self, buffers: Map[int, Buffer], occupied: int, selector: Selector) -> Operator:
-        """This operator with ``buffers`` of tensors in memory tiles, of which ``occupied`` words are taken.
-
-        Raises ``Unsupported`` where its nest cannot run so.
-        """
-        if self.owns_transaction or (buffers and len(self.plain_nests) != 1):
-            raise Unsupported(f"{self.name} is no single loop nest", "operators of one nest")
-        nests = [
-            in_buffers(nest, buffers, occupied, steps_of(schedule))
-            for nest, schedule in zip(self.plain_nests, self.schedules, strict=True)
-        ]
-        found = [
-            (None if buffers else _with_less_room(nest, schedule)) or select(nest, self.device, selector)
-            for nest, schedule in zip(nests, self.schedules, strict=True)
-        ]
-        for schedule, other in zip(self.schedules, found, strict=True):
-            check_order(schedule, other)
+    def keeping(self, buffers: Map[int, Buffer], schedules: Sequence[Schedule]) -> Operator:
+        """This operator with ``buffers`` of its tensors, as the nests of ``schedules`` have them."""
         return self.replaced(
-            schedules=found, kept_buffers=buffers, plain_nests=self.plain_nests, _nests=nests
+            schedules=[*schedules],
+            kept_buffers=buffers,
+            plain_nests=self.plain_nests,
+            _nests=[schedule.nest for schedule in schedules],
         )
 
     def in_turn(self, turned: bool) -> Operator:
@@ -313,15 +300,6 @@ class Operator:
     def _emitted(self) -> NestProgram:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
         return emit_nests(self._bound, self.device, params_argument=arguments, turned=self._turned)
-
-
-def _with_less_room(nest: Nest, schedule: Schedule | None) -> Schedule | None:
-    """``schedule`` for ``nest``, the same with less room in memory tiles, where that changes nothing."""
-    if schedule is None:
-        return None
-    less = Schedule(nest, schedule.device, schedule.solution)
-    same = less.rings_fit and (less.holds, less.out_parts) == (schedule.holds, schedule.out_parts)
-    return less if same else None
 
 
 def _images(nest: Nest) -> Iterator[Image]:

@@ -83,9 +83,6 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
     split = nest.split
     if split is not None:
         per_dim[split.dim] = _even_shares(split, nest.dims[split.dim]) or per_dim[split.dim]
-    if nest.out_kept:  # every word in one tile alone
-        even = [[n for n in c if d.extent % n == 0] for d, c in zip(nest.dims, per_dim, strict=True)]
-        per_dim = [found or choices for found, choices in zip(even, per_dim, strict=True)]
     k_choices = [1]
     if nest.reduces and nest.k_extent > 0:
         k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)

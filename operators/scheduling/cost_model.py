@@ -18,9 +18,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
-from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
-from onedispatch.operators.scheduling.candidates import beside_slots, fitting
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends, kept
+from onedispatch.operators.scheduling.index_space import IntArray, K, depends, kept
 from onedispatch.operators.scheduling.keeping import tile_rules
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, resources
@@ -32,6 +30,7 @@ from onedispatch.operators.scheduling.schedule import (
     takes_both_channels,
 )
 from onedispatch.operators.scheduling.solution import Mapping, Solution
+from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.cached import cached_property
 
@@ -56,45 +55,17 @@ class CostModel:
     they do not depend on all of it. Raises ``Unsupported`` where no candidate fits.
     """
 
-    def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
-        self.nest, self.device, self.limits = nest, device, resources(device)
-        scratch, sums = (words(nest, device, tiles, k_tile) for words in (scratch_words, sums_words))
-        out = nest.out_words(tiles, k_tile)
-        fits = fitting(nest, device, tiles, k_tile, beside_slots(scratch, sums, out))
-        shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
-
-        def spread(values: IntArray) -> Array:
-            return np.broadcast_to(values, shape).reshape(-1)[fits].astype(np.float64)
-
-        self.tiles, self.k_tile = [spread(t) for t in tiles], spread(k_tile)
-        words = {x.name: x.chunk_words(nest, tiles, k_tile) for x in nest.inputs}
-        self.words = {name: spread(count) for name, count in words.items()}
-        # What device memory spends on a chunk, short runs counted as whole bursts.
-        burst = device.constant("ddr.burst_bytes")
-        self.fetched = {
-            x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile, burst)) for x in nest.inputs
-        }
-        self.out = spread(out)
-        self.drained = (
-            np.zeros_like(self.out) if nest.out_kept else self.out
-        )  # words that reach device memory
-        self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
-        self.scratch = spread(scratch)
-        self.waits = spread(sums) > 0
-        self.some_wait = bool(self.waits.any())
-        ones = np.ones_like(k_tile)
-        inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
-        # All steps of a reduction: what the simulator will charge.
-        rest = nest.k_extent - (inner - 1) * k_tile
-        call_cost = CallCost(nest, device, tiles, k_tile)
-        cycles = call_cost(rest, 1)
-        if nest.reduces:
-            cycles = cycles + (inner - 1) * call_cost(k_tile, 0)
-        self.op_cycles = op_cycles(nest, device)
-        self.cycles, self.inner = spread(cycles), spread(inner)
-        self.ragged = (
-            spread(nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)) > 0
-        )
+    def __init__(self, nest: Nest, device: Device, tilings: Tilings) -> None:
+        """``tilings``: of the nest, or of one that differs in what stays in memory tiles."""
+        found = tilings.of(nest)
+        self.nest, self.device, self.limits, self.tilings = nest, device, resources(device), found
+        self.tiles, self.k_tile, self.words = found.tiles, found.k_tile, found.words
+        self.fetched, self.out, self.out_factor = found.fetched, found.out, found.out_factor
+        # Words that reach device memory.
+        self.drained = np.zeros_like(found.out) if nest.out_kept else found.out
+        self.scratch, self.waits, self.some_wait = found.scratch, found.waits, bool(found.waits.any())
+        self.op_cycles, self.cycles, self.inner = found.op_cycles, found.cycles, found.inner
+        self.ragged = found.ragged
         self.per_group = np.where(self.ragged, 1.5, 0.25)  # shim tasks
         rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
         self.cycles_per_word = 4 / rate
@@ -102,9 +73,6 @@ class CostModel:
         self.descriptor_cycles = device.constant("dma.shim_mm2s_bd_cycles")
         deep = [self.words[x.name] for x in nest.inputs if K in x.depends_on()]
         self.streamed = np.where(self.inner > 1, self.inner * sum(deep), 0) if deep else 0
-        self._axes = tiles
-        self._spread = spread
-        self._counts: dict[tuple[int, int], Array] = {}
         self._bounds: dict[tuple[object, ...], Array] = {}
         self._fetches: dict[frozenset[str], Array] = {}
         self._rates: dict[tuple[int, int], Array] = {}
@@ -112,8 +80,8 @@ class CostModel:
         self._kept = frozenset(x.name for x in nest.inputs if kept([x]))
         self._chunks: dict[frozenset[str], tuple[frozenset[int], Array, Array]] = {}
         self._work: dict[tuple[int | None, int | None, int], Array] = {}
-        # Of other dimensions there is one tile.
-        self._walked = [d for d, dim in enumerate(nest.dims) if tiles[d].min() < dim.extent]
+        self._walked = found.walked
+        self._count = found.count
 
     def best(self, mapping: Mapping, limit: float) -> tuple[float, int | None]:
         """The least cost of ``mapping`` and the first candidate that has it.
@@ -246,14 +214,6 @@ class CostModel:
             words: Any = sum(self.words[x.name] for x in operands)
             fetched: Any = sum(self.fetched[x.name] for x in operands)
             found = self._chunks[names] = depends(operands), words, fetched
-        return found
-
-    def _count(self, dim: int, cores: int) -> Array:
-        """Tiles of a dimension that one of ``cores`` along it visits, for every candidate."""
-        found = self._counts.get((dim, cores))
-        if found is None:
-            counts = -(-self.nest.dims[dim].extent // (self._axes[dim] * cores))
-            found = self._counts[dim, cores] = self._spread(counts)
         return found
 
     def _rows(self, mapping: Mapping) -> int:
@@ -484,34 +444,3 @@ def _hold(words: int, ports: Sequence[_Port], rows: Sequence[int], out_words: In
         port.taken = np.where(keep, port.chunks / port.repeats, port.chunks)
         free = free - np.where(keep, need, 0)
     return rings_fit
-
-
-def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray, burst: float) -> IntArray:
-    """``_burst_factor`` of all outputs together."""
-    factors = [_burst_factor(x, nest, tiles, k_tile, burst) for x in nest.outputs]
-    if len(factors) == 1:
-        return factors[0]
-    words = [x.chunk_words(nest, tiles, k_tile) for x in nest.outputs]
-    weighted = sum(count * factor for count, factor in zip(words, factors, strict=True))
-    return weighted / np.maximum(sum(words), 1)
-
-
-def _burst_factor(
-    operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray, burst: float
-) -> IntArray:
-    """How much more device memory spends on a chunk whose runs are shorter than ``burst`` bytes."""
-    if isinstance(operand, Packed) or not operand.shape:
-        return 1.0
-    run: IntArray = operand.itemsize
-    expected = 1
-    shape = operand.chunk_shape(nest, tiles, k_tile)
-    whole: IntArray = True
-    for count, extent, stride in zip(
-        reversed(shape), reversed(operand.shape), reversed(operand.strides), strict=True
-    ):
-        if stride != expected:
-            break
-        run = np.where(whole, run * count, run)
-        whole = whole & (np.asarray(count) == extent)
-        expected = stride * extent
-    return np.maximum(1.0, burst / run)

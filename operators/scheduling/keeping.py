@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Map
-from dataclasses import replace
+from copy import copy
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -78,17 +80,17 @@ def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int, k_step: int
     """
     for buffer in dict.fromkeys(buffers.values()):
         nest = _cut_at(nest, buffer.period)
-
-    def held(operand: Operand | Packed) -> Operand | Packed:
-        if isinstance(operand, Packed) or operand.tensor not in buffers:
-            return operand
-        return replace(operand, buffer=buffers[operand.tensor])
-
-    inputs = tuple(held(x) for x in nest.inputs)
-    outputs = tuple(x for x in map(held, nest.outputs) if isinstance(x, Operand))
-    made = replace(nest, inputs=inputs, outputs=outputs, occupied=occupied, k_step=k_step)
+    inputs, outputs = (tuple(_held(x, buffers) for x in side) for side in (nest.inputs, nest.outputs))
+    made = _with(nest, inputs=inputs, outputs=outputs, occupied=occupied, k_step=k_step)
     _ = made.split, made.halo  # refuse what does not go together
     return made
+
+
+def _held(operand: Operand | Packed, buffers: Map[int, Buffer]) -> Operand | Packed:
+    """``operand`` with its tensor's buffer, where that has one."""
+    if isinstance(operand, Packed) or operand.tensor not in buffers:
+        return operand
+    return replace(operand, buffer=buffers[operand.tensor])
 
 
 def _cut_at(nest: Nest, period: int) -> Nest:
@@ -151,6 +153,28 @@ def _cut(nest: Nest, dim: int, inner: int) -> Nest:
     inputs = tuple(cut(x) for x in nest.inputs)
     outputs = tuple(x for x in map(cut, nest.outputs) if isinstance(x, Operand))
     return replace(nest, dims=dims, inputs=inputs, outputs=outputs)
+
+
+def beside(nest: Nest, occupied: int) -> Nest:
+    """``nest`` while ``occupied`` words of memory tiles are taken."""
+    return nest if nest.occupied == occupied else _with(nest, occupied=occupied)
+
+
+def _with(nest: Nest, **changes: Any) -> Nest:
+    """A nest that was checked, with other fields that no check of it reads."""
+    other = copy(nest)
+    for name in nest.__dict__.keys() - {one.name for one in fields(nest)}:
+        object.__delattr__(other, name)  # what was derived
+    for name, value in changes.items():
+        object.__setattr__(other, name, value)
+    return other
+
+
+def with_less_room(nest: Nest, schedule: Schedule) -> Schedule | None:
+    """``schedule`` for ``nest``, the same with less room in memory tiles, where that changes nothing."""
+    less = Schedule(nest, schedule.device, schedule.solution)
+    same = less.rings_fit and (less.holds, less.out_parts) == (schedule.holds, schedule.out_parts)
+    return less if same else None
 
 
 def steps_of(schedule: Schedule) -> int:

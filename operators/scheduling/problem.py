@@ -86,6 +86,13 @@ class Problem:
             raise SolutionError(f"problem of {self.kernel}", f"extents {extents}", "1 or more of each")
         return nest
 
+    @property
+    def in_device_memory(self) -> Problem:
+        """The same where nothing stays in memory tiles."""
+        inputs = tuple(replace(x, buffer=None) if isinstance(x, Operand) else x for x in self.inputs)
+        outputs = tuple(replace(x, buffer=None) for x in self.outputs)
+        return replace(self, inputs=inputs, outputs=outputs, occupied=0)
+
     @cached_property
     def digest(self) -> str:
         """32 hexadecimal digits, the same in every process and on every machine."""

@@ -23,6 +23,7 @@ from onedispatch.operators.scheduling.keeping import in_shares
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
+from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device
 
 Mesh = tuple[list[Array], Array]  # axes of tile sizes: of every dimension, and of the reduction
@@ -43,25 +44,38 @@ def search(nest: Nest, device: Device, mesh: Mesh | None = None) -> Solution:
 
 def best_with_cost(nest: Nest, device: Device, mesh: Mesh | None = None) -> tuple[Solution, float]:
     """The same, and its modelled cycles."""
-    found = shortlist(nest, device, mesh)
+    return counted_best(checked(shortlist(nest, device, mesh)))
+
+
+def checked(found: Shortlist) -> Shortlist:
+    """A shortlist that has something. Raises ``Unsupported`` where memory tiles have no room for any."""
     if not found.found or not isfinite(found.best[0]):
         raise Unsupported(
             "of no tile that fits a core do memory tiles hold two chunks of each operand for a column",
             "smaller innermost extents or windows, or a device with larger memory tiles",
         )
-    return counted_best(found)
+    return found
 
 
-def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Shortlist:
+def shortlist(
+    nest: Nest, device: Device, mesh: Mesh | None = None, given: Tilings | None = None
+) -> Shortlist:
     """The best mappings of ``nest``, each with its best tiles, as the model estimates them."""
-    tiles, k_tile = mesh or candidates(nest)
-    model = CostModel(nest, device, tiles, k_tile)
+    model = CostModel(nest, device, given or Tilings(nest, device, *(mesh or candidates(nest))))
     found = Shortlist(model, list(_mappings(nest, device)))
     # Other loop orders only pay where the plain one already does well.
     for mapping in found.top(ORDERED_MAPPINGS):
         for order in _orders(nest):
             found.try_order(mapping, order)
     return found
+
+
+def first_with_cost(found: Shortlist) -> tuple[Solution, float]:
+    """The first of a shortlist as it is estimated, and its cost with its commands counted: a sketch of
+    ``counted_best`` for a part of the work."""
+    _, mapping, at = found.best
+    schedule = Schedule(found.model.nest, found.model.device, found.model.solution(mapping, at))
+    return schedule.solution, found.model.beside_commands(mapping, at).cost(shim_command_cycles(schedule))
 
 
 def counted_best(found: Shortlist) -> tuple[Solution, float]:
@@ -124,7 +138,8 @@ def estimated(schedule: Schedule, loads_resident: bool = False) -> float:
 
     ``loads_resident``: the nest also loads the operands that stay in the cores.
     """
-    model = CostModel(schedule.nest, schedule.device, *one_tile(schedule.tiles, schedule.k_tile))
+    nest, device = schedule.nest, schedule.device
+    model = CostModel(nest, device, Tilings(nest, device, *one_tile(schedule.tiles, schedule.k_tile)))
     commands = shim_command_cycles(schedule, loads_resident=loads_resident)
     return model.beside_commands(schedule.mapping, 0, loads_resident).cost(commands)
 

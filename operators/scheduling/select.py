@@ -16,7 +16,8 @@ from onedispatch.operators.scheduling.exact import exact
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.search import best_with_cost, search
+from onedispatch.operators.scheduling.search import best_with_cost, counted_best, search
+from onedispatch.operators.scheduling.sketches import Sketches
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import Device
@@ -43,6 +44,7 @@ class Search:
     def __init__(self, kept: int = SOLUTIONS_KEPT) -> None:
         self._kept = kept
         self._found: OrderedDict[Problem, tuple[Solution, float]] = OrderedDict()
+        self._sketches = Sketches(kept)
 
     def select(self, problem: Problem, device: Device) -> Solution:
         """Raises ``SolutionError`` for another device than the problem's, ``Unsupported`` where no tile
@@ -50,10 +52,20 @@ class Search:
         found = self._found.get(problem)
         if found is None:
             problem.check_device(device)
-            found = self._found[problem] = best_with_cost(problem.nest, device)
+            listed = self._sketches.shortlist(problem)
+            found = counted_best(listed) if listed else best_with_cost(problem.nest, device)
+            self._found[problem] = found
             while len(self._found) > self._kept:
                 self._found.popitem(last=False)
         return found[0]
+
+    def sketch(self, nest: Nest, device: Device) -> tuple[Solution, float]:
+        """A solution that is nearly the best, or the best where that is known, and its modelled cycles.
+
+        Raises ``Unsupported`` where no tile fits.
+        """
+        problem = Problem.of(nest, device)
+        return self._found.get(problem) or self._sketches.of(problem, nest, device)
 
     def cost_of(self, schedule: Schedule) -> float | None:
         """Modelled cycles of a schedule that it chose; None of others."""

@@ -17,9 +17,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.compiler import groups
+from onedispatch.dispatch.compiler import group_costs
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.select import Selector
 from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
 
@@ -102,13 +101,13 @@ def feeds(model: onnx.ModelProto) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
         yield {"x": np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float32)}
 
 
-def staying(schedule: Schedule, selector: Selector) -> float:
+def staying(schedule: Schedule, known: float | None) -> float:
     return 1.0 - 0.3 * sum(schedule.kept)
 
 
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_grouped_graphs_compute_the_same(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
-    monkeypatch.setattr(groups, "_cycles", staying)
+    monkeypatch.setattr(group_costs, "_cycles", staying)
     fewer = 0
     for seed in range(first, first + 4):
         model, device = generate(seed), DEVICES[seed % len(DEVICES)]

@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import onedispatch as od
-from onedispatch.dispatch.compiler import groups, phases
+from onedispatch.dispatch.compiler import group_costs, groups, phases
 from onedispatch.dispatch.compiler.groups import KeptTensor
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Operator
@@ -22,7 +22,6 @@ from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.operators.scheduling.keeping import in_buffers
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.select import Selector
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import SolutionError
@@ -74,10 +73,10 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
 def whatever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps what can be kept at any cost."""
 
-    def cycles(schedule: Schedule, selector: Selector) -> float:
+    def cycles(schedule: Schedule, known: float | None) -> float:
         return 1.0 - 0.3 * sum(schedule.kept)
 
-    monkeypatch.setattr(groups, "_cycles", cycles)
+    monkeypatch.setattr(group_costs, "_cycles", cycles)
 
 
 def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> None:
@@ -222,6 +221,18 @@ def test_nothing_stays_where_an_operator_refuses_in_the_end(
     off, on = (od.compile(model, "npu1", groups=how) for how in ("off", "on"))
     assert planned()
     assert on.device_step.transaction == off.device_step.transaction
+
+
+def test_operators_that_are_one_problem_keep_their_own_scalars(planned: Planned, whatever_fits: None) -> None:
+    """What they cost is one question; what they compute is not."""
+    text = (
+        "g (float[64, 256] x) => (float[64, 256] y)"
+        " { a = LeakyRelu <alpha = 0.1> (x) b = LeakyRelu <alpha = 0.7> (a)"
+        " c = LeakyRelu <alpha = 0.3> (b) y = LeakyRelu <alpha = 0.9> (c) }"
+    )
+    model = model_of(text)
+    assert od.compile(model, "npu1", groups="on") and len(planned()) == 3
+    check_same(model, "npu1")
 
 
 def test_no_core_does_a_tile_again_where_results_may_lie_over_operands() -> None:

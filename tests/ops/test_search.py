@@ -12,6 +12,7 @@ from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.cost_model import CostModel
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.solution import Mapping
+from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device, find_device
 from tests.ops.case import Case
 from tests.ops.cases import CASES
@@ -54,6 +55,6 @@ def test_what_is_left_out_would_not_be_chosen(one: tuple[Case, str]) -> None:
     case, device = one[0], find_device(one[1])
     for _, op in lower(case).ops:
         for nest in op._nests:
-            model = CostModel(nest, device, *candidates(nest))
+            model = CostModel(nest, device, Tilings(nest, device, *candidates(nest)))
             if len(model.k_tile) <= MOST_CANDIDATES:
                 assert search.shortlist(nest, device).best == _exhaustive(nest, device, model)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators cost where tensors stay in memory tiles, for the planner of groups.
+
+Operators that are the same problem are asked about once. What was chosen beside less in memory tiles stays
+the choice beside more, as long as its rings and panels fit: with less room, no other solution gets cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from onedispatch.dispatch.compiler.mapping import Unit
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.emission.mem_tile import MemTile
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.scheduling.buffer import Buffer
+from onedispatch.operators.scheduling.feeds import Feeds
+from onedispatch.operators.scheduling.index_space import OUTPUT
+from onedispatch.operators.scheduling.keeping import (
+    beside,
+    check_order,
+    in_buffers,
+    steps_of,
+    with_less_room,
+)
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import estimated
+from onedispatch.operators.scheduling.select import Search, Selector, select
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
+from onedispatch.transactions.base.errors import SolutionError
+
+Shapes = tuple[tuple[int, Buffer], ...]  # buffers of an operator's tensors, by the numbers of its nest
+_Key = tuple[int, Shapes]
+
+NO_SINGLE_NEST = "is no single loop nest"
+
+
+@dataclass(frozen=True)
+class Solved:
+    """How the nests of an operator run beside what stays in memory tiles, and their modelled cycles."""
+
+    schedules: tuple[Schedule, ...]
+    cycles: float
+
+    def of(self, nests: Sequence[Nest]) -> tuple[Schedule, ...]:
+        """The same for nests that are the same problems."""
+        return tuple(
+            Schedule(nest, one.device, one.solution) for nest, one in zip(nests, self.schedules, strict=True)
+        )
+
+
+_Known = dict[int, Solved | None]  # by the words of memory tiles that are taken; None: it cannot run so
+_Choose = Callable[[Nest, Device, Selector], tuple[Schedule, float | None]]
+
+
+@dataclass
+class OperatorCosts:
+    """Answers what the operators of ``units`` cost with buffers; where they cannot run so, why not."""
+
+    units: Sequence[Unit]
+    device: Device
+    selector: Selector
+    _nests: dict[_Key, tuple[Nest, ...] | str] = field(default_factory=dict)
+    _sketched: dict[_Key, _Known] = field(default_factory=dict)
+    _settled: dict[_Key, _Known] = field(default_factory=dict)
+
+    @cached_property
+    def operators(self) -> dict[int, Operator]:
+        return {i: unit.operator for i, unit in enumerate(self.units) if unit.operator is not None}
+
+    @cached_property
+    def numbers(self) -> dict[int, tuple[tuple[str, int], ...]]:
+        """The tensors of every unit's operator, with the numbers that its nest calls them by."""
+        return {
+            i: (
+                *((t.name, n) for n, t in enumerate(op.inputs)),
+                *((t.name, OUTPUT - n) for n, t in enumerate(op.outputs)),
+            )
+            for i, op in self.operators.items()
+        }
+
+    @cached_property
+    def kinds(self) -> dict[int, int]:
+        """Numbers of units; those whose operators are the same problems have one."""
+        kinds: dict[Hashable, int] = {}
+        found: dict[int, int] = {}
+        for i, operator in self.operators.items():
+            nests = () if operator.owns_transaction else operator.plain_nests
+            problems = tuple(Problem.of(nest, self.device) for nest in nests) or i
+            named = tuple(t.name == operator.inputs[0].name for t in operator.inputs)
+            found[i] = kinds.setdefault((problems, named), i)
+        return found
+
+    def cycles(self, i: int, shapes: Shapes, occupied: int) -> float:
+        """Modelled cycles of unit ``i`` with buffers of these ``shapes`` while ``occupied`` words of memory
+        tiles are taken, nearly as it will run; infinity where it cannot run so."""
+        known = self._known(self._sketched, i, shapes)
+        if occupied not in known:
+            known[occupied] = self._solve(i, shapes, occupied, known, _sketch)
+        solved = known[occupied]
+        return inf if solved is None else solved.cycles
+
+    def settled(
+        self, i: int, shapes: Shapes, occupied: int, buffers: Mapping[int, Buffer]
+    ) -> tuple[Schedule, ...] | None:
+        """How unit ``i`` runs so, with ``buffers`` in their places. None where memory tiles have too few
+        descriptors for it: it costs infinity from here on."""
+        known, sketched = (self._known(which, i, shapes) for which in (self._settled, self._sketched))
+        nests = self._nests_of(i, buffers, occupied)
+        if occupied not in known:
+            best = self._solve(i, shapes, occupied, known, _select)
+            tried = (one for one in (best, sketched.get(occupied)) if one is not None)
+            fitting = (one for one in tried if all(map(_has_descriptors, one.of(nests))))
+            known[occupied] = next(fitting, None)
+        solved = known[occupied]
+        if solved is None:
+            sketched[occupied] = None
+            return None
+        return solved.of(nests)
+
+    def _known(self, which: dict[_Key, _Known], i: int, shapes: Shapes) -> _Known:
+        """What is known of a unit with such buffers; without any, how it runs beside nothing."""
+        key = self.kinds[i], shapes
+        if key not in which:
+            which[key] = {} if shapes else {0: self._plain(i)}
+        return which[key]
+
+    def _plain(self, i: int) -> Solved:
+        schedules = tuple(self.operators[i].schedules)
+        return Solved(schedules, sum(_cycles(one, _known_cycles(one, self.selector)) for one in schedules))
+
+    def refusal(self, i: int, shapes: Shapes) -> str:
+        """Why the loop nest of a unit's operator cannot be cut as buffers are; "" where it can."""
+        operator, nests = self.operators[i], self._cut(i, shapes)
+        if operator.owns_transaction or len(operator.plain_nests) != 1:
+            nests = NO_SINGLE_NEST
+        return f"{operator.name} {nests}" if isinstance(nests, str) else ""
+
+    def _solve(self, i: int, shapes: Shapes, occupied: int, known: _Known, choose: _Choose) -> Solved | None:
+        """How unit ``i`` runs so: as beside less, where that still fits, else as ``choose`` says."""
+        nests = self._cut(i, shapes)
+        less = max((words for words in known if words < occupied), default=None)
+        before = None if less is None else known[less]
+        if isinstance(nests, str) or (less is not None and before is None):
+            return None
+        nests = tuple(beside(nest, occupied) for nest in nests)
+        if before is not None:
+            same = [with_less_room(*one) for one in zip(nests, before.schedules, strict=True)]
+            if None not in same:
+                return Solved(tuple(one for one in same if one is not None), before.cycles)
+        try:
+            found = [choose(nest, self.device, self.selector) for nest in nests]
+            for plain, (schedule, _) in zip(self.operators[i].schedules, found, strict=True):
+                check_order(plain, schedule)
+        except (Unsupported, SolutionError):
+            return None
+        return Solved(tuple(one for one, _ in found), sum(_cycles(*one) for one in found))
+
+    def _cut(self, i: int, shapes: Shapes) -> tuple[Nest, ...] | str:
+        """The nests of an operator that is the same problems as a unit's, or why they cannot be cut so."""
+        key = self.kinds[i], shapes
+        if key not in self._nests:
+            self._nests[key] = self._cut_anew(i, shapes)
+        return self._nests[key]
+
+    def _cut_anew(self, i: int, shapes: Shapes) -> tuple[Nest, ...] | str:
+        operator = self.operators[i]
+        if operator.owns_transaction or (shapes and len(operator.plain_nests) != 1):
+            return NO_SINGLE_NEST
+        try:
+            return self._nests_of(i, dict(shapes), 0)
+        except Unsupported as error:
+            return f"cuts it otherwise: {error.reason}"
+
+    def _nests_of(self, i: int, buffers: Mapping[int, Buffer], occupied: int) -> tuple[Nest, ...]:
+        """The nests of a unit's own operator. Raises ``Unsupported`` where they cannot be cut so."""
+        nests = zip(self.operators[i].plain_nests, self.operators[i].schedules, strict=True)
+        return tuple(in_buffers(nest, buffers, occupied, steps_of(schedule)) for nest, schedule in nests)
+
+
+def _select(nest: Nest, device: Device, selector: Selector) -> tuple[Schedule, float | None]:
+    """A nest as the selector solves it, and what that costs where it knows."""
+    schedule = select(nest, device, selector)
+    return schedule, _known_cycles(schedule, selector)
+
+
+def _sketch(nest: Nest, device: Device, selector: Selector) -> tuple[Schedule, float | None]:
+    """The same, nearly."""
+    if not isinstance(selector, Search):
+        return _select(nest, device, selector)
+    solution, cycles = selector.sketch(nest, device)
+    return Schedule(nest, device, solution), cycles
+
+
+def _known_cycles(schedule: Schedule, selector: Selector) -> float | None:
+    return selector.cost_of(schedule) if isinstance(selector, Search) else None
+
+
+def _cycles(schedule: Schedule, known: float | None) -> float:
+    return estimated(schedule) if known is None else known
+
+
+def _has_descriptors(schedule: Schedule) -> bool:
+    """Whether memory tiles have as many descriptors as a schedule needs."""
+    if any(schedule.kept):
+        feeds = Feeds(schedule)
+        try:
+            for column, rows in _columns_apart(schedule, feeds):
+                MemTile(schedule, rows, feeds, column)
+        except SolutionError:
+            return False
+    return True
+
+
+def _columns_apart(schedule: Schedule, feeds: Feeds) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Columns whose memory tiles differ, with the core rows that each serves."""
+    last = schedule.mapping.columns - 1
+    served = {column: tuple(feeds.rows_served(column)) for column in range(last + 1)}
+    ends = {0, min(1, last), last} if schedule.nest.halo else set()
+    for column in sorted({*{rows: column for column, rows in served.items()}.values(), *ends}):
+        yield column, served[column]
