@@ -57,7 +57,7 @@ TEST(Segments, EvenPatternsAreOneBlock) {
 TEST(Pieces, AgreeWithAWordModel) {
   std::mt19937 random(5);
   constexpr uint32_t kWords = 64;
-  Pieces pieces;
+  Pieces pieces(kWords);
   std::vector<std::pair<uint32_t, uint32_t>> model(kWords, {~0u, 0});
   for (uint32_t round = 0; round < 2000; ++round) {
     const uint32_t first = random() % kWords, count = 1 + random() % (kWords - first), offset = random() % 9;

@@ -77,12 +77,16 @@ std::optional<std::vector<KeptChunks::Output>> KeptChunks::outputs_of(const Oper
       if (axis.chunk == 0 || (axis.chunk > 1 && axis.stride * operand.element != chunk)) return std::nullopt;
       if (follows) followed[dim] = true;
       if (stride % 4 != 0 && i + 1 != operand.n_axes) return std::nullopt;
+      const bool follow_each_other = chunk == stride;  // its members, in the chunk as in the tensor
       output.axes.insert(output.axes.begin(), {follows ? dim : OD_MAX_DIMS, static_cast<uint32_t>(axis.chunk), stride});
       chunk *= axis.chunk;
+      if (follow_each_other) {
+        output.row = static_cast<uint32_t>(chunk / 4);
+        output.in_row = operand.n_axes - i;
+      }
       stride *= follows ? shape.dims[dim].extent : axis.extent;
     }
     if (output.axes.empty() || output.axes.back().count * operand.element % 4 != 0 || operand.offset % 4 != 0 || stride % 4 != 0) return std::nullopt;
-    output.row = output.axes.back().count * operand.element / 4;
     for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
       if (followed[d] || shape.dims[d].extent == 1) continue;
       if (shape.dims[d].tile != 1) return std::nullopt;
@@ -141,12 +145,19 @@ KeptChunks::Piece KeptChunks::piece_at(const Chunk& chunk, uint32_t local) {
   int64_t at = 0;  // bytes
   for (size_t i = output->axes.size(); i-- > 0;) {
     const Output::Axis& axis = output->axes[i];
-    const bool last = i + 1 == output->axes.size();
-    const uint32_t member = last ? 0 : row % axis.count;
-    if (!last) row /= axis.count;
+    const bool inside_row = i + output->in_row >= output->axes.size();
+    const uint32_t member = inside_row ? 0 : row % axis.count;
+    if (!inside_row) row /= axis.count;
     at += axis.stride * (member + (axis.dim < OD_MAX_DIMS ? chunk.origin[axis.dim] : 0));
   }
-  return {output->base + static_cast<uint32_t>(at / 4) + inside, output->row - inside};
+  Piece piece{output->base + static_cast<uint32_t>(at / 4) + inside, output->row - inside};
+  if (output->axes.size() > output->in_row) {
+    const Output::Axis& axis = output->axes[output->axes.size() - output->in_row - 1];
+    piece.row = output->row;
+    piece.step = static_cast<uint32_t>(axis.stride / 4);
+    piece.more = axis.count - 1 - (local - output->offset) / output->row % axis.count;
+  }
+  return piece;
 }
 
 std::vector<Stored> KeptChunks::stored() {

@@ -25,11 +25,18 @@ class KeptChunks {
   template <typename Use>
   void for_runs(uint32_t unit, uint32_t from, uint32_t words, Use use) {
     const Chunk& chunk = chunks_[unit].known ? chunks_[unit] : place(unit);
-    for (uint32_t local = from; local < from + words;) {
-      const Piece piece = piece_at(chunk, local);
-      const uint32_t here = piece.left < from + words - local ? piece.left : from + words - local;
-      use(piece.first, local, here);
-      local += here;
+    const uint32_t end = from + words;
+    for (uint32_t local = from; local < end;) {
+      Piece piece = piece_at(chunk, local);
+      while (true) {  // evenly spaced rows
+        const uint32_t here = piece.left < end - local ? piece.left : end - local;
+        use(piece.first, local, here);
+        local += here;
+        if (piece.more == 0 || local >= end) break;
+        --piece.more;
+        piece.first += piece.step - (piece.row - piece.left);
+        piece.left = piece.row;
+      }
     }
   }
   // What units that others read leave there, by units; more than one unit may leave the same words.
@@ -42,12 +49,13 @@ class KeptChunks {
   // How the chunks of an output lie in a tensor: rows, by the coordinates of a tile.
   struct Output {
     uint32_t offset = 0, row = 0, end = 0;  // words of the chunk: where it begins, of a row, where it ends
+    uint32_t in_row = 0;                    // the last axes, of which a row has all members
     uint32_t base = 0;                      // word of its tensor
     struct Axis {
       uint32_t dim = 0, count = 1;  // rows along it
       int64_t stride = 0;           // words of the tensor from a member to the next
     };
-    std::vector<Axis> axes;  // outermost first; the last are the rows' own members
+    std::vector<Axis> axes;  // outermost first
   };
   struct Chunk {
     bool known = false;
@@ -57,7 +65,8 @@ class KeptChunks {
     std::array<uint32_t, OD_MAX_DIMS> origin{};
   };
   struct Piece {
-    uint32_t first, left;
+    uint32_t first, left;                    // words, up to the end of a row
+    uint32_t row = 0, step = 0, more = 0;  // of a row, from a row to the next, and rows that follow so
   };
 
   const Chunk& place(uint32_t unit);

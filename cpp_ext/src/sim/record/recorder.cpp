@@ -68,6 +68,12 @@ uint32_t Recorder::add_access(const Channel& channel, uint64_t words, bool write
 // One slice that is all of these.
 Slice Recorder::joined(const std::vector<Slice>& slices) {
   if (slices.size() == 1 && slices[0].segment != kPaddingSlice) return slices[0];
+  const auto [known, added] = joined_.try_emplace(slices);
+  if (added) known->second = join(slices);
+  return known->second;
+}
+
+Slice Recorder::join(const std::vector<Slice>& slices) {
   uint32_t words = 0;
   for (const Slice& slice : slices) {
     words += slice.words;
@@ -85,7 +91,7 @@ Slice Recorder::add_segment(uint32_t words) { return {flow_.segments.add(builder
 
 Slice Recorder::read(const Memory& memory, uint64_t first, uint64_t words) {
   slices_.clear();
-  const bool known = pieces_[&memory].read(static_cast<uint32_t>(first), static_cast<uint32_t>(words),
+  const bool known = pieces_of(memory).read(static_cast<uint32_t>(first), static_cast<uint32_t>(words),
                                            [this](const Slice& slice) { append(slices_, slice); });
   if (!known) refuse("it reads words that it has not written");
   return refused() ? Slice{} : joined(slices_);
@@ -95,7 +101,7 @@ Slice Recorder::read(const Channel& source, uint64_t words) {
   if (source.reply) depends("registers that a packet read");
   if (refused()) return {};
   if (source.region) return {add_access(source, words, false, {}), 0, static_cast<uint32_t>(words)};
-  const Pieces& pieces = pieces_[source.memory];
+  const Pieces& pieces = pieces_of(*source.memory);
   slices_.clear();
   bool known = true;
   source.cursor.for_runs(
@@ -124,7 +130,7 @@ void Recorder::write(const Channel& channel, const Slice& slice) {
     add_access(channel, slice.words, true, slice);
     return;
   }
-  Pieces& pieces = pieces_[channel.memory];
+  Pieces& pieces = pieces_of(*channel.memory);
   uint32_t offset = slice.offset;
   const auto piece = [&](uint64_t at, uint64_t count) {
     pieces.write(static_cast<uint32_t>(at), Slice{slice.segment, offset, static_cast<uint32_t>(count)});
@@ -181,7 +187,7 @@ void Recorder::deliver(Channel& destination, const uint8_t* words, uint64_t coun
 void Recorder::write(Tile& tile, uint32_t offset, const uint8_t* data, uint64_t bytes) {
   const MemoryPart& memory = tile.memory;
   if (!refused())
-    pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + offset / 4, literals(data, static_cast<uint32_t>(bytes / 4)));
+    pieces_of(*memory.whole).write(static_cast<uint32_t>(memory.first_word()) + offset / 4, literals(data, static_cast<uint32_t>(bytes / 4)));
   does_.write(tile, offset, data, bytes);
 }
 
@@ -213,7 +219,7 @@ uint32_t Recorder::occurrence_of(CoreState& state, const KernelCall& call) {
 bool Recorder::holds(const MemoryPart& memory, MemoryRange range, uint32_t segment) {
   bool whole = true;
   uint32_t expected = 0;
-  const bool known = pieces_[memory.whole].read(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, words_of(range), [&](const Slice& slice) {
+  const bool known = pieces_of(*memory.whole).read(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, words_of(range), [&](const Slice& slice) {
     whole = whole && slice.segment == segment && slice.offset == expected;
     expected += slice.words;
   });
@@ -281,7 +287,7 @@ void Recorder::set(const MemoryPart& memory, MemoryRange range, uint32_t& segmen
     builder_.add(space, 0, words);
     segment = flow_.segments.add(builder_.take());
   }
-  pieces_[memory.whole].write(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, {segment, 0, words});
+  pieces_of(*memory.whole).write(static_cast<uint32_t>(memory.first_word()) + range.offset / 4, {segment, 0, words});
 }
 
 uint64_t Recorder::end(Core& core) {

@@ -72,8 +72,10 @@ class Recorder final : public Executor {
   Slice read(const Memory& memory, uint64_t first, uint64_t words);
   Slice add_segment(uint32_t words);
   Slice joined(const std::vector<Slice>& slices);
+  Slice join(const std::vector<Slice>& slices);
   void leave(const Slice& slice);
   void write(const Channel& channel, const Slice& slice);
+  Pieces& pieces_of(const Memory& memory) { return pieces_.try_emplace(&memory, memory.valid.words()).first->second; }
   uint32_t view_of(const MemoryPart& memory, MemoryRange range);
   uint32_t occurrence_of(CoreState& core, const KernelCall& call);
   uint32_t unit_of(CoreState& state, const MemoryPart& memory, const KernelCall& call);
@@ -87,14 +89,20 @@ class Recorder final : public Executor {
   Dataflow flow_;
   BlockBuilder builder_;
   std::vector<Slice> slices_;
-  std::unordered_map<const Memory*, Pieces> pieces_;
+  std::unordered_map<const Memory*, Pieces> pieces_;  // of memories that the run wrote to, or asked for
   std::unordered_map<uint32_t, CoreState> cores_;
   std::map<std::pair<const CallableOperation*, uint32_t>, uint32_t> occurrences_;
   struct SliceHash {
     size_t operator()(const Slice& s) const {
       return (s.segment * 0x9E3779B97F4A7C15ull ^ s.offset) * 0xC2B2AE3D27D4EB4Full ^ s.words;
     }
+    size_t operator()(const std::vector<Slice>& slices) const {
+      size_t all = slices.size();
+      for (const Slice& slice : slices) all = all * 0x9E3779B97F4A7C15ull + (*this)(slice);
+      return all;
+    }
   };
+  std::unordered_map<std::vector<Slice>, Slice, SliceHash> joined_;  // what was sent before, and is sent again
   std::unordered_map<Slice, uint32_t, SliceHash> views_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/record/segments.h"
 
-#include <iterator>
+#include "sim/array/bit_groups.h"
 
 namespace onedispatch::sim {
 
@@ -57,42 +57,63 @@ uint32_t Segments::add(const std::vector<RunBlock>& blocks) {
   Entry entry;
   entry.first = static_cast<uint32_t>(blocks_.size());
   entry.count = static_cast<uint32_t>(blocks.size());
-  for (const RunBlock& block : blocks) entry.words += block.words();
-  blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+  for (const RunBlock& block : blocks) {
+    const bool alone = RunBlock::runs(block.steps) == 1;
+    blocks_.push_back({block.space, block.first, block.run, alone ? 0 : static_cast<uint32_t>(steps_.size())});
+    if (!alone) steps_.push_back(block.steps);
+    entry.words += block.words();
+  }
   segments_.push_back(entry);
   return static_cast<uint32_t>(segments_.size() - 1);
 }
 
+void Pieces::begin(uint32_t word, const Slice& slice) {
+  slices_[word] = slice;
+  begins_[word / 64] |= uint64_t{1} << word % 64;
+  groups_[word / 4096] |= uint64_t{1} << word / 64 % 64;
+}
+
+void Pieces::forget(uint32_t first, uint32_t words) {
+  for_groups(first, words, [this](uint64_t group, uint64_t mask) {
+    begins_[group] &= ~mask;
+    if (begins_[group] == 0) groups_[group / 64] &= ~(uint64_t{1} << group % 64);
+    return true;
+  });
+}
+
+uint32_t Pieces::last_before(uint32_t word) const {
+  const auto highest = [](uint64_t bits) { return static_cast<uint32_t>(63 - __builtin_clzll(bits)); };
+  const auto below = [](uint64_t bits, uint32_t end) { return bits & ((uint64_t{1} << end) - 1); };
+  uint32_t group = word / 64;
+  uint64_t bits = below(begins_[group], word % 64);
+  if (bits == 0) {
+    uint32_t many = group / 64;
+    uint64_t there = below(groups_[many], group % 64);
+    while (there == 0) {
+      if (many == 0) return kNone;
+      there = groups_[--many];
+    }
+    group = many * 64 + highest(there);
+    bits = begins_[group];
+  }
+  return group * 64 + highest(bits);
+}
+
 void Pieces::write(uint32_t first, Slice slice) {
-  const uint32_t end = first + slice.words;
-  auto at = pieces_.lower_bound(first);
-  if (at != pieces_.end() && at->first == first && at->second.words == slice.words) {  // a slot that is filled again
-    at->second = slice;
+  if (begins(first) && slices_[first].words == slice.words) {  // a slot that is filled again
+    slices_[first] = slice;
     return;
   }
-  if (at != pieces_.begin()) {
-    auto before = std::prev(at);
-    const uint32_t before_end = before->first + before->second.words;
-    if (before_end > first) {
-      Slice& cut = before->second;
-      if (before_end > end) {
-        const uint32_t skipped = end - before->first;
-        pieces_.emplace_hint(at, end, Slice{cut.segment, cut.offset + skipped, cut.words - skipped});
-      }
-      cut.words = first - before->first;
-    }
+  const uint32_t end = first + slice.words, last = last_before(end);
+  if (last != kNone && last + slices_[last].words > end) {
+    const Slice& cut = slices_[last];
+    const uint32_t skipped = end - last;
+    begin(end, {cut.segment, cut.offset + skipped, cut.words - skipped});
   }
-  at = pieces_.lower_bound(first);
-  while (at != pieces_.end() && at->first < end) {
-    const uint32_t at_end = at->first + at->second.words;
-    if (at_end > end) {
-      const uint32_t skipped = end - at->first;
-      const Slice rest{at->second.segment, at->second.offset + skipped, at->second.words - skipped};
-      pieces_.emplace(end, rest);
-    }
-    at = pieces_.erase(at);
-  }
-  pieces_.emplace(first, slice);
+  const uint32_t before = last_before(first);
+  if (before != kNone && before + slices_[before].words > first) slices_[before].words = first - before;
+  forget(first, slice.words);
+  begin(first, slice);
 }
 
 }  // namespace onedispatch::sim

@@ -4,8 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <vector>
+
+#include "sim/array/memory.h"
 
 namespace onedispatch::sim {
 
@@ -42,7 +43,9 @@ struct RunBlock {
   uint32_t first = 0, local = 0, run = 0;  // words
   std::array<Step, 3> steps;
 
-  uint32_t words() const { return run * steps[0].count * steps[1].count * steps[2].count; }
+  using Steps = std::array<Step, 3>;
+  static uint32_t runs(const Steps& steps) { return steps[0].count * steps[1].count * steps[2].count; }
+  uint32_t words() const { return run * runs(steps); }
   // Calls use(first, local) for each run, in order.
   template <typename Use>
   void for_runs(Use use) const {
@@ -108,7 +111,15 @@ class Segments {
     uint32_t first = 0, count = 0, words = 0;
     mutable uint32_t near = 0, near_at = 0;  // the block that was found last, and its first word
   };
-  std::vector<RunBlock> blocks_;
+  // Most blocks are one run: how runs of others are repeated lies apart.
+  struct Block {
+    Space space;
+    uint32_t first, run, steps;
+  };
+  uint32_t words(const Block& block) const { return block.steps == 0 ? block.run : block.run * RunBlock::runs(steps_[block.steps]); }
+
+  std::vector<Block> blocks_;
+  std::vector<RunBlock::Steps> steps_{1};  // first, those of one run
   std::vector<Entry> segments_;
 };
 
@@ -117,26 +128,32 @@ void Segments::for_runs(const Slice& slice, Use use) const {
   const Entry& entry = segments_[slice.segment];
   uint32_t index = entry.near, start = entry.near_at;
   if (slice.offset < start) index = start = 0;
-  while (slice.offset >= start + blocks_[entry.first + index].words()) start += blocks_[entry.first + index++].words();
+  for (uint32_t here; slice.offset >= start + (here = words(blocks_[entry.first + index])); ++index) start += here;
   entry.near = index;
   entry.near_at = start;
   uint32_t inside = slice.offset - start, left = slice.words;
   for (; left > 0; ++index, inside = 0) {
-    const RunBlock& block = blocks_[entry.first + index];
+    const Block& block = blocks_[entry.first + index];
     const bool padding = block.space.kind() == Space::kPadding;
+    if (block.steps == 0) {
+      const uint32_t here = block.run - inside < left ? block.run - inside : left;
+      use(block.space, block.first + (padding ? 0 : inside), here);
+      left -= here;
+      continue;
+    }
+    const RunBlock::Steps& steps = steps_[block.steps];
     uint32_t runs = inside / block.run, part = inside % block.run;
-    const uint32_t all = block.steps[0].count * block.steps[1].count * block.steps[2].count;
-    uint32_t i0 = runs % block.steps[0].count, rest = runs / block.steps[0].count;
-    uint32_t i1 = rest % block.steps[1].count, i2 = rest / block.steps[1].count;
+    const uint32_t all = RunBlock::runs(steps);
+    uint32_t i0 = runs % steps[0].count, rest = runs / steps[0].count;
+    uint32_t i1 = rest % steps[1].count, i2 = rest / steps[1].count;
     for (; runs < all && left > 0; ++runs, part = 0) {
-      const int64_t first = block.first + int64_t{block.steps[0].step} * i0 + int64_t{block.steps[1].step} * i1 +
-                            int64_t{block.steps[2].step} * i2;
+      const int64_t first = block.first + int64_t{steps[0].step} * i0 + int64_t{steps[1].step} * i1 + int64_t{steps[2].step} * i2;
       const uint32_t here = block.run - part < left ? block.run - part : left;
       use(block.space, static_cast<uint32_t>(first) + (padding ? 0 : part), here);
       left -= here;
-      if (++i0 == block.steps[0].count) {
+      if (++i0 == steps[0].count) {
         i0 = 0;
-        if (++i1 == block.steps[1].count) {
+        if (++i1 == steps[1].count) {
           i1 = 0;
           ++i2;
         }
@@ -145,31 +162,42 @@ void Segments::for_runs(const Slice& slice, Use use) const {
   }
 }
 
-// Which slices the words of a memory are.
+// Which slices the words of a memory are: pieces that do not overlap. Where they begin is marked by bits, in groups of
+// 64, and groups that have any by bits of their own, so that the piece before a word is found by a look or two.
 class Pieces {
  public:
+  explicit Pieces(uint64_t words) : slices_(words), begins_(words / 64 + 1), groups_(words / 4096 + 1) {}
+
   void write(uint32_t first, Slice slice);
   // Calls use(slice) for what lies in the range, in order. False where a word of it was never written.
   template <typename Use>
   bool read(uint32_t first, uint32_t words, Use use) const;
 
  private:
-  std::map<uint32_t, Slice> pieces_;  // by their first words; they do not overlap
+  static constexpr uint32_t kNone = ~0u;
+
+  bool begins(uint32_t word) const { return begins_[word / 64] >> word % 64 & 1; }
+  void begin(uint32_t word, const Slice& slice);
+  void forget(uint32_t first, uint32_t words);
+  // The last piece that begins before the word.
+  uint32_t last_before(uint32_t word) const;
+
+  Zeros<Slice> slices_;  // by their first words
+  Zeros<uint64_t> begins_, groups_;
 };
 
 template <typename Use>
 bool Pieces::read(uint32_t first, uint32_t words, Use use) const {
-  auto at = pieces_.upper_bound(first);
-  if (at == pieces_.begin()) return false;
-  --at;
+  uint32_t at = last_before(first + 1);
   while (words > 0) {
-    if (at == pieces_.end() || at->first > first || first >= at->first + at->second.words) return false;
-    const uint32_t inside = first - at->first, left = at->second.words - inside;
-    const uint32_t here = left < words ? left : words;
-    use(Slice{at->second.segment, at->second.offset + inside, here});
-    first += here;
+    if (at == kNone || !begins(at)) return false;
+    const Slice& slice = slices_[at];
+    const uint32_t inside = first - at;
+    if (inside >= slice.words) return false;
+    const uint32_t left = slice.words - inside, here = left < words ? left : words;
+    use(Slice{slice.segment, slice.offset + inside, here});
+    at = first += here;
     words -= here;
-    ++at;
   }
   return true;
 }
