@@ -8,7 +8,7 @@ the choice beside more, as long as its rings and panels fit: with less room, no 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from onedispatch.dispatch.compiler.mapping import Unit
@@ -46,6 +46,7 @@ class Solved:
 
     schedules: tuple[Schedule, ...]
     cycles: float
+    beside: int  # the words of memory tiles that were taken when it was chosen
 
     def of(self, nests: Sequence[Nest]) -> tuple[Schedule, ...]:
         """The same for nests that are the same problems."""
@@ -67,7 +68,8 @@ class OperatorCosts:
     selector: Selector
     _nests: dict[_Key, tuple[Nest, ...] | str] = field(default_factory=dict)
     _sketched: dict[_Key, _Known] = field(default_factory=dict)
-    _settled: dict[_Key, _Known] = field(default_factory=dict)
+    _best: dict[_Key, _Known] = field(default_factory=dict)
+    _settled: dict[tuple[int, Shapes, int], Solved | None] = field(default_factory=dict)
 
     @cached_property
     def operators(self) -> dict[int, Operator]:
@@ -110,18 +112,26 @@ class OperatorCosts:
     ) -> tuple[Schedule, ...] | None:
         """How unit ``i`` runs so, with ``buffers`` in their places. None where memory tiles have too few
         descriptors for it: it costs infinity from here on."""
-        known, sketched = (self._known(which, i, shapes) for which in (self._settled, self._sketched))
-        nests = self._nests_of(i, buffers, occupied)
-        if occupied not in known:
-            best = self._solve(i, shapes, occupied, known, _select)
-            tried = (one for one in (best, sketched.get(occupied)) if one is not None)
-            fitting = (one for one in tried if all(map(_has_descriptors, one.of(nests))))
-            known[occupied] = next(fitting, None)
-        solved = known[occupied]
+        nests, key = self._nests_of(i, buffers, occupied), (self.kinds[i], shapes, occupied)
+        if key not in self._settled:
+            self._settled[key] = self._settle(i, shapes, occupied, nests)
+        solved = self._settled[key]
         if solved is None:
-            sketched[occupied] = None
+            self._known(self._sketched, i, shapes)[occupied] = None
             return None
         return solved.of(nests)
+
+    def _settle(self, i: int, shapes: Shapes, occupied: int, nests: Sequence[Nest]) -> Solved | None:
+        """The best for unit ``i``, or what was nearly the best, as far as memory tiles have descriptors."""
+        sketch, known = (
+            self._known(self._sketched, i, shapes).get(occupied),
+            self._known(self._best, i, shapes),
+        )
+        for words in (occupied,) if sketch is None else (sketch.beside, occupied):
+            if words not in known:
+                known[words] = self._solve(i, shapes, words, known, _select)
+        tried = (one for one in (known[occupied], sketch) if one is not None)
+        return next((one for one in tried if all(map(_has_descriptors, one.of(nests)))), None)
 
     def _known(self, which: dict[_Key, _Known], i: int, shapes: Shapes) -> _Known:
         """What is known of a unit with such buffers; without any, how it runs beside nothing."""
@@ -132,7 +142,7 @@ class OperatorCosts:
 
     def _plain(self, i: int) -> Solved:
         schedules = tuple(self.operators[i].schedules)
-        return Solved(schedules, sum(_cycles(one, _known_cycles(one, self.selector)) for one in schedules))
+        return Solved(schedules, sum(_cycles(one, _known_cycles(one, self.selector)) for one in schedules), 0)
 
     def refusal(self, i: int, shapes: Shapes) -> str:
         """Why the loop nest of a unit's operator cannot be cut as buffers are; "" where it can."""
@@ -152,14 +162,14 @@ class OperatorCosts:
         if before is not None:
             same = [with_less_room(*one) for one in zip(nests, before.schedules, strict=True)]
             if None not in same:
-                return Solved(tuple(one for one in same if one is not None), before.cycles)
+                return replace(before, schedules=tuple(one for one in same if one is not None))
         try:
             found = [choose(nest, self.device, self.selector) for nest in nests]
             for plain, (schedule, _) in zip(self.operators[i].schedules, found, strict=True):
                 check_order(plain, schedule)
         except (Unsupported, SolutionError):
             return None
-        return Solved(tuple(one for one, _ in found), sum(_cycles(*one) for one in found))
+        return Solved(tuple(one for one, _ in found), sum(_cycles(*one) for one in found), occupied)
 
     def _cut(self, i: int, shapes: Shapes) -> tuple[Nest, ...] | str:
         """The nests of an operator that is the same problems as a unit's, or why they cannot be cut so."""

@@ -169,6 +169,11 @@ class Expr:
         return own or any(arg.varies for arg in self.args)
 
     @cached_property
+    def unchanging(self) -> tuple[Expr, ...]:
+        """The largest parts whose value no step of a reduction changes."""
+        return tuple(part for arg in self.args for part in arg.unchanging) if self.varies else (self,)
+
+    @cached_property
     def divisors(self) -> tuple[Expr, ...]:
         """All that it divides by: where none of them is zero, its value is finite."""
         own = (self.args[1],) if self.op is ExprOp.DIV else ()

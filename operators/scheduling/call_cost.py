@@ -72,7 +72,7 @@ class CallCost:
         self.quantities = Quantities(nest, device, tiles, k_tile)
         self.fixed: dict[int, Any] = {}  # parts of the formula that no step changes
         with np.errstate(all="ignore"):  # what comes of it is judged
-            for part in _unchanging(self.formula):
+            for part in self.formula.unchanging:
                 part.evaluate(self.quantities, self.fixed)
 
     def __call__(self, k_count: IntArray, last: IntArray) -> Any:
@@ -208,12 +208,3 @@ def _filled(nest: Nest, output: Tensor) -> bool:
     """Whether the super kernel fills an output's chunk before a call of a member kernel."""
     value = nest.scalars.get(f"fill_{output.name}", output.fill)
     return value is not None and not np.isnan(value)
-
-
-def _unchanging(formula: Expr) -> Iterator[Expr]:
-    """The largest parts of ``formula`` whose value no step of a reduction changes."""
-    if not formula.varies:
-        yield formula
-        return
-    for arg in formula.args:
-        yield from _unchanging(arg)

@@ -57,15 +57,20 @@ def checked(found: Shortlist) -> Shortlist:
     return found
 
 
-def shortlist(
-    nest: Nest, device: Device, mesh: Mesh | None = None, given: Tilings | None = None
-) -> Shortlist:
+def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Shortlist:
     """The best mappings of ``nest``, each with its best tiles, as the model estimates them."""
-    model = CostModel(nest, device, given or Tilings(nest, device, *(mesh or candidates(nest))))
-    found = Shortlist(model, list(_mappings(nest, device)))
-    # Other loop orders only pay where the plain one already does well.
+    return in_other_orders(in_plain_order(nest, device, Tilings(nest, device, *(mesh or candidates(nest)))))
+
+
+def in_plain_order(nest: Nest, device: Device, tilings: Tilings) -> Shortlist:
+    """The same of ``tilings``, before other loop orders are tried."""
+    return Shortlist(CostModel(nest, device, tilings), list(_mappings(nest, device)))
+
+
+def in_other_orders(found: Shortlist) -> Shortlist:
+    """A shortlist with other loop orders, which only pay where the plain one already does well."""
     for mapping in found.top(ORDERED_MAPPINGS):
-        for order in _orders(nest):
+        for order in _orders(found.model.nest):
             found.try_order(mapping, order)
     return found
 

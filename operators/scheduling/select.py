@@ -16,7 +16,7 @@ from onedispatch.operators.scheduling.exact import exact
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.search import best_with_cost, counted_best, search
+from onedispatch.operators.scheduling.search import best_with_cost, counted_best, in_other_orders, search
 from onedispatch.operators.scheduling.sketches import Sketches
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
@@ -53,7 +53,7 @@ class Search:
         if found is None:
             problem.check_device(device)
             listed = self._sketches.shortlist(problem)
-            found = counted_best(listed) if listed else best_with_cost(problem.nest, device)
+            found = counted_best(in_other_orders(listed)) if listed else best_with_cost(problem.nest, device)
             self._found[problem] = found
             while len(self._found) > self._kept:
                 self._found.popitem(last=False)

@@ -13,7 +13,7 @@ from typing import Any
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
-from onedispatch.operators.scheduling.search import Shortlist, checked, first_with_cost, shortlist
+from onedispatch.operators.scheduling.search import Shortlist, checked, first_with_cost, in_plain_order
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device
@@ -34,7 +34,7 @@ class Sketches:
         """A solution and its modelled cycles. Raises ``Unsupported`` where no tile fits."""
         found = self._found.get(problem)
         if found is None:
-            listed = checked(shortlist(nest, device, given=self._tilings_of(problem, nest, device)))
+            listed = checked(in_plain_order(nest, device, self._tilings_of(problem, nest, device)))
             found = first_with_cost(listed)
             _keep(self._shortlists, problem, listed, RECENT)
             _keep(self._found, problem, found, self._kept)
