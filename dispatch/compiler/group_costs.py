@@ -123,10 +123,8 @@ class OperatorCosts:
 
     def _settle(self, i: int, shapes: Shapes, occupied: int, nests: Sequence[Nest]) -> Solved | None:
         """The best for unit ``i``, or what was nearly the best, as far as memory tiles have descriptors."""
-        sketch, known = (
-            self._known(self._sketched, i, shapes).get(occupied),
-            self._known(self._best, i, shapes),
-        )
+        known = self._known(self._best, i, shapes)
+        sketch = self._known(self._sketched, i, shapes).get(occupied)
         for words in (occupied,) if sketch is None else (sketch.beside, occupied):
             if words not in known:
                 known[words] = self._solve(i, shapes, words, known, _select)

@@ -75,19 +75,16 @@ def in_other_orders(found: Shortlist) -> Shortlist:
     return found
 
 
-def first_with_cost(found: Shortlist) -> tuple[Solution, float]:
-    """The first of a shortlist as it is estimated, and its cost with its commands counted: a sketch of
-    ``counted_best`` for a part of the work."""
-    _, mapping, at = found.best
-    schedule = Schedule(found.model.nest, found.model.device, found.model.solution(mapping, at))
-    return schedule.solution, found.model.beside_commands(mapping, at).cost(shim_command_cycles(schedule))
+def counted_cheapest(found: Shortlist) -> tuple[Solution, float]:
+    """Of the first of the shortlist the one that costs least when its commands are counted, and its cost."""
+    counted = _Counted(found)
+    cheapest, cost = counted.cheapest()
+    return counted.schedule(cheapest).solution, cost
 
 
 def counted_best(found: Shortlist) -> tuple[Solution, float]:
-    """Of the first of the shortlist the one that costs least when its commands are counted, and its cost.
-
-    Of several that cost about the same it takes the one with the fewest kernel calls: each is work for
-    cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
+    """The same, but of several that cost about as much the one with the fewest kernel calls: each is work
+    for cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
     """
     counted = _Counted(found)
     cheapest, least = counted.cheapest()

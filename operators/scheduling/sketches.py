@@ -13,7 +13,7 @@ from typing import Any
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
-from onedispatch.operators.scheduling.search import Shortlist, checked, first_with_cost, in_plain_order
+from onedispatch.operators.scheduling.search import Shortlist, checked, counted_cheapest, in_plain_order
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device
@@ -22,7 +22,7 @@ RECENT = 512  # shortlists and meshes that are kept
 
 
 class Sketches:
-    """The first of shortlists; equal problems are sketched once."""
+    """The cheapest of shortlists in plain loop order; equal problems are sketched once."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -35,7 +35,7 @@ class Sketches:
         found = self._found.get(problem)
         if found is None:
             listed = checked(in_plain_order(nest, device, self._tilings_of(problem, nest, device)))
-            found = first_with_cost(listed)
+            found = counted_cheapest(listed)
             _keep(self._shortlists, problem, listed, RECENT)
             _keep(self._found, problem, found, self._kept)
         return found
