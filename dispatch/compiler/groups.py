@@ -30,6 +30,7 @@ from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 
 PLANS = 3  # that are followed at a time
+LEAST_SAVED, UNSEEN = 0.01, 2000  # of what the operators of a group cost; cycles less that models do not see
 ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
 
 
@@ -113,10 +114,20 @@ class _Planner:
     def best(self) -> _Plan:
         """The cheapest plan for which memory tiles have descriptors enough."""
         while True:
-            plan = self._cheapest()
+            plan = self._worthwhile(self._cheapest())
             settled = [self._settled(i, _alive(plan.kept, i)) for i in self.costs.operators]
             if None not in settled:
                 return plan  # else others, without any of those that lack them
+
+    def _worthwhile(self, plan: _Plan) -> _Plan:
+        """A plan without the groups that save next to nothing: models are not that near to what runs cost."""
+        for first, last in _runs(plan.kept):
+            units = [i for i in self.costs.operators if first <= i <= last]
+            plain = sum(self._cost(i, ()) for i in units)
+            saved = plain - sum(self._cost(i, _alive(plan.kept, i)) for i in units)
+            if saved < LEAST_SAVED * plain - UNSEEN:
+                plan = replace(plan, kept=tuple(k for k in plan.kept if k.maker not in units))
+        return plan
 
     def _cheapest(self) -> _Plan:
         plans = [_Plan()]

@@ -20,7 +20,8 @@ from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.scheduling import solution
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.index_space import OUTPUT
-from onedispatch.operators.scheduling.keeping import in_buffers
+from onedispatch.operators.scheduling.keeping import beside, in_buffers, with_less_room
+from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import find_device
@@ -233,6 +234,28 @@ def test_operators_that_are_one_problem_keep_their_own_scalars(planned: Planned,
     model = model_of(text)
     assert od.compile(model, "npu1", groups="on") and len(planned()) == 3
     check_same(model, "npu1")
+
+
+@pytest.mark.parametrize(("share", "left"), [(0.001, set()), (0.1, {"a", "b"})])
+def test_groups_that_save_next_to_nothing_are_none(
+    monkeypatch: pytest.MonkeyPatch, planned: Planned, share: float, left: set[str]
+) -> None:
+    def cycles(schedule: Schedule, known: float | None) -> float:
+        return 1e6 * (1 - share * sum(schedule.kept))
+
+    monkeypatch.setattr(group_costs, "_cycles", cycles)
+    text = "g (float[64, 256] x) => (float[64, 256] y) { a = Tanh(x) b = Sigmoid(a) y = Exp(b) }"
+    od.compile(model_of(text), "npu1", groups="on")
+    assert {one.tensor.name for one in planned()} == left
+
+
+def test_less_room_leaves_what_still_fits_and_no_more() -> None:
+    device = find_device("npu1")
+    x, y = (TensorSpec(name, np.dtype(np.float32), (6, 16, 16)) for name in "xy")
+    schedule = Eltwise("copy", "copy", [x], y, device).schedules[0]
+    room = resources(device).mem_words
+    assert with_less_room(beside(schedule.nest, room // 2), schedule) is not None
+    assert with_less_room(beside(schedule.nest, room), schedule) is None
 
 
 def test_no_core_does_a_tile_again_where_results_may_lie_over_operands() -> None:
