@@ -83,6 +83,7 @@ def _refusal(units: Sequence[Unit], limits: Resources) -> str:
     return f"{limits.device.name} has one column" if limits.device.columns == 1 else ""
 
 
+_Settled = tuple[int, tuple[tuple[int, Buffer], ...], int]  # unit, buffers in their places, words taken
 _Living = tuple[tuple[int, Buffer, int], ...]  # maker, buffer and top of what is in memory tiles
 
 
@@ -106,6 +107,7 @@ class _Planner:
     limits: Resources
     selector: Selector
     _kept_forms: dict[int, list[KeptTensor]] = field(default_factory=dict)
+    _settled_so: dict[_Settled, tuple[Schedule, ...] | None] = field(default_factory=dict)
 
     @cached_property
     def costs(self) -> OperatorCosts:
@@ -163,7 +165,11 @@ class _Planner:
         """How a unit's nests run beside ``alive``; None where memory tiles have too few descriptors."""
         if not alive:
             return tuple(self.costs.operators[i].schedules)
-        return self.costs.settled(i, *self._around(i, alive), self._buffers_at(i, alive))
+        buffers, (shapes, occupied) = self._buffers_at(i, alive), self._around(i, alive)
+        key = i, tuple(buffers.items()), occupied
+        if key not in self._settled_so:
+            self._settled_so[key] = self.costs.settled(i, shapes, occupied, buffers)
+        return self._settled_so[key]
 
     def _buffers_at(self, i: int, alive: Sequence[KeptTensor]) -> dict[int, Buffer]:
         """The buffers of a unit's tensors in their places, by the numbers that its nest calls them by."""

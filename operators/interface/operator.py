@@ -170,7 +170,7 @@ class Operator:
     def selected(self, selector: Selector) -> Operator:
         """This operator, its nests solved by ``selector``. Raises ``SolutionError``: see ``select``."""
         found = [select(nest, self.device, selector) for nest in self._nests]
-        return self.replaced(schedules=found, _nests=self._nests)
+        return self.replaced(schedules=found, _nests=self._nests, plain_nests=self.plain_nests)
 
     def keeping(self, buffers: Map[int, Buffer], schedules: Sequence[Schedule]) -> Operator:
         """This operator with ``buffers`` of its tensors, as the nests of ``schedules`` have them."""
