@@ -145,7 +145,7 @@ class OperatorCosts:
     def refusal(self, i: int, shapes: Shapes) -> str:
         """Why the loop nest of a unit's operator cannot be cut as buffers are; "" where it can."""
         operator, nests = self.operators[i], self._cut(i, shapes)
-        if operator.owns_transaction or len(operator.plain_nests) != 1:
+        if not operator.may_keep or len(operator.plain_nests) != 1:
             nests = NO_SINGLE_NEST
         return f"{operator.name} {nests}" if isinstance(nests, str) else ""
 
@@ -178,7 +178,7 @@ class OperatorCosts:
 
     def _cut_anew(self, i: int, shapes: Shapes) -> tuple[Nest, ...] | str:
         operator = self.operators[i]
-        if operator.owns_transaction or (shapes and len(operator.plain_nests) != 1):
+        if not operator.may_keep or (shapes and len(operator.plain_nests) != 1):
             return NO_SINGLE_NEST
         try:
             return self._nests_of(i, dict(shapes), 0)

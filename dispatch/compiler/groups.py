@@ -235,7 +235,7 @@ class _Planner:
     def _views(self, i: int, name: str) -> list[Operand]:
         """How the nest of a unit walks a tensor."""
         operator = self.costs.operators[i]
-        if operator.owns_transaction or len(operator.plain_nests) != 1:
+        if not operator.may_keep or len(operator.plain_nests) != 1:
             return []
         tensors = [*operator.inputs, *reversed(operator.outputs)]  # as operands number them
         return [x for x in operator.plain_nests[0].strided if tensors[x.tensor].name == name]

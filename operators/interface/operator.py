@@ -194,6 +194,11 @@ class Operator:
         """Whether its transaction is one of its own and not made of loop nests."""
         return type(self).transaction is not Operator.transaction
 
+    @property
+    def may_keep(self) -> bool:
+        """Whether its nests may be cut anew, for tensors that stay in memory tiles."""
+        return not self.owns_transaction
+
     @cached_property
     def image(self) -> Image:
         """The least that program memory must hold to run it."""

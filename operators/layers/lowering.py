@@ -143,8 +143,10 @@ class LayerOperator(MemberOperator):
     def selected(self, selector: Any) -> Operator:
         return self._with_room(super().selected(selector))
 
-    def keeping(self, buffers: Any, occupied: int, selector: Any) -> Operator:
-        return self._with_room(super().keeping(buffers, occupied, selector))
+    @property
+    def may_keep(self) -> bool:
+        """Not where its buffer is for the tiles that it has."""
+        return super().may_keep and not overridden(type(self.layer), "get_local_buffer_size")
 
     def _with_room(self, found: Operator) -> Operator:
         """``found``, whose tiles are others. Raises ``Unsupported`` where they need a larger buffer."""

@@ -321,7 +321,7 @@ def test_inspect_shows_kernels_and_what_they_declare(plugin: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     (kernel,) = json.loads(done.stdout)[0]["kernels"]
     assert (kernel["name"], kernel["origin"], kernel["nodes"]) == ("acme::scale_add@1", "acme_kernels.py", [])
-    assert "not to be deterministic" in kernel["notes"][0] and "advice" in kernel["notes"][1]
+    assert "not to be deterministic" in kernel["notes"][0] and "takes the memory of x" in kernel["notes"][1]
     told = onedispatch("inspect", str(path), "--plugin", str(plugin))
     assert "Custom kernels" in told.stdout and "warning: it is declared" in told.stdout
 

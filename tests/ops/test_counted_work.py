@@ -445,7 +445,8 @@ def test_depthwise_integers_cost_a_product_per_tap_and_their_scales(device: Devi
     scale = constant(np.float32, 0.1)
     more = integer_conv(device, 5, groups=32, scale=scale) - integer_conv(device, 3, groups=32, scale=scale)
     taps = 32 * 14 * (25 - 9) * device.constant("kernel.i8_window_mac_cycles")  # a row is one vector
-    assert more == taps + (32 * 14 - 32) * 10  # a loop for each of them, where small windows have one a channel
+    loops = (32 * 14 - 32) * 10  # one for each of these vectors, where small windows have one for a channel
+    assert more == taps + loops
     narrow = integer_conv(device, 3, groups=32, scale=scale) - integer_conv(device, 3, np.int32, groups=32)
     assert narrow == 32 * 14 * (2 + 14 + 2 + 1) + 32 * 5
 
