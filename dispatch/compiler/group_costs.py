@@ -88,14 +88,15 @@ class OperatorCosts:
 
     @cached_property
     def kinds(self) -> dict[int, int]:
-        """Numbers of units; those whose operators are the same problems have one."""
+        """Numbers of units; those of the same problems, whose views begin alike, have one."""
         kinds: dict[Hashable, int] = {}
         found: dict[int, int] = {}
         for i, operator in self.operators.items():
             nests = () if operator.owns_transaction else operator.plain_nests
             problems = tuple(Problem.of(nest, self.device) for nest in nests) or i
             named = tuple(t.name == operator.inputs[0].name for t in operator.inputs)
-            found[i] = kinds.setdefault((problems, named), i)
+            begins = tuple(x.offset for nest in nests for x in nest.strided)
+            found[i] = kinds.setdefault((problems, named, begins), i)
         return found
 
     def cycles(self, i: int, shapes: Shapes, occupied: int) -> float:

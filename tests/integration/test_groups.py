@@ -236,6 +236,18 @@ def test_operators_that_are_one_problem_keep_their_own_scalars(planned: Planned,
     check_same(model, "npu1")
 
 
+def test_views_that_begin_inside_a_share_are_not_taken_for_others(
+    planned: Planned, whatever_fits: None
+) -> None:
+    """They are one problem for the model of costs, and lie otherwise in memory tiles."""
+    text = (
+        "g (float[64, 256] x) => (float[64, 128] y) { a = Tanh(x) b, c = Split <axis = 1> (a) y = Mul(b, c) }"
+    )
+    model = model_of(text)
+    check_same(model, "npu1")
+    assert "a" not in {one.tensor.name for one in planned()}
+
+
 @pytest.mark.parametrize(("share", "left"), [(0.001, set()), (0.1, {"a", "b"})])
 def test_groups_that_save_next_to_nothing_are_none(
     monkeypatch: pytest.MonkeyPatch, planned: Planned, share: float, left: set[str]
