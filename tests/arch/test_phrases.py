@@ -75,6 +75,7 @@ def test_cpp_counts_with_one_helper(repository: Path) -> None:
 # Texts that stand by themselves: what ends the process, a finding of check mode, a warning, a search.
 WHOLE = {
     "dispatch/check/kernels.py": 5,
+    "dispatch/check/layers.py": 2,
     "dispatch/check/model.py": 1,
     "dispatch/cli/commands.py": 1,
     "dispatch/plugins/discovery.py": 1,
