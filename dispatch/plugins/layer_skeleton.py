@@ -20,6 +20,7 @@ from onedispatch.dispatch.plugins.scaffold import (
     write_new,
 )
 from onedispatch.operators.plugin.catalog import camel_case
+from onedispatch.transactions.base.files import is_regular
 
 LAYER = "roll"  # where nothing else is asked for
 
@@ -244,7 +245,7 @@ def write(name: str, wanted: Wanted, folder: Path | None = None) -> Written:
 def _is_project(place: Path, space: str) -> bool:
     """Whether the folder has a project of layers of this namespace, to which one more can be added."""
     file = place / DESCRIPTION
-    return file.is_file() and space in modules_of(file) and (place / space / "__init__.py").is_file()
+    return is_regular(file) and space in modules_of(file) and is_regular(place / space / "__init__.py")
 
 
 def _shared(space: str) -> dict[str, str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -96,7 +97,7 @@ def write_new(where: str, texts: Mapping[Path, str], remedy: str = "take another
 
     Raises ``InputError`` that names every file which exists, and where one cannot be written.
     """
-    there = [str(file) for file in texts if file.exists() or file.is_symlink()]
+    there = [str(file) for file in texts if os.path.lexists(file)]
     if there:
         one = len(there) == 1
         given = f"{', '.join(there)}, which exist{'s' if one else ''}"
