@@ -36,8 +36,9 @@ def check_layers(
 
     Raises ``InputError`` for a layer that there is not, ``KernelLibraryError`` for a file that does not load.
     """
-    layers = projects.layers_of(project)
-    chosen = [projects.named("layer check", layers, name)] if name else layers
+    layers = projects.layers_of(project.whole)
+    chosen = [one for one in layers if project.single in (None, one.file)]
+    chosen = [projects.named("layer check", chosen, name)] if name else chosen
 
     def find() -> list[PluginKernel]:
         projects.load(project)
@@ -68,7 +69,7 @@ def _kernel_name(one: FoundLayer) -> str:
 def _of_files(project: Project, layers: list[FoundLayer], one: FoundLayer) -> list[Finding]:
     """What the generated header and the library are, beside what they are to be."""
     found = []
-    why = layer_build.disagreements(project, layers).get(one.name) if project.single is None else None
+    why = layer_build.disagreements(project, layers).get(one.name) if project.is_package else None
     if why:
         found.append(Finding("header", why))
     if layer_build.state(one) == "older than its source":
@@ -90,14 +91,14 @@ def check_reshape(
     try:
         cases = cases_of(plugin)
     except OneDispatchError as error:
-        reporter.found(name, Finding("refused", str(error)))
+        reporter.found(name, Finding("refused", error.statement()))
         return
     for case in cases:
         try:
             for method, result in _ran(reporter, plugin, device, case, options, run_global):
                 _compare(reporter, plugin, case, method, result)
         except OneDispatchError as error:
-            reporter.refused(name, str(case), str(error))
+            reporter.refused(name, str(case), error.statement())
         except Stopped:  # its body fails, which is said already
             return
 

@@ -40,12 +40,12 @@ def compiled(layers: Iterable[FoundLayer]) -> list[FoundLayer]:
 
 def header_text(project: Project, layers: Iterable[FoundLayer]) -> str:
     """What the parameter header is to say; "" for a project without bodies in C++."""
-    structs = structs_of(layers)
+    structs = structs_of(project, layers)
     return header(project.space, structs) if structs else ""
 
 
-def structs_of(layers: Iterable[FoundLayer]) -> list[Struct]:
-    return [Struct(one.struct, one.name, one.parameters) for one in compiled(layers)]
+def structs_of(project: Project, layers: Iterable[FoundLayer]) -> list[Struct]:
+    return [Struct(one.struct(project.space), one.name, one.parameters) for one in compiled(layers)]
 
 
 def state(layer: FoundLayer) -> str:
@@ -105,7 +105,7 @@ def generated(project: Project, layers: Iterable[FoundLayer]) -> list[Path]:
 
 def disagreements(project: Project, layers: Iterable[FoundLayer]) -> dict[str, str]:
     """Of layers with bodies in C++: in what the header is not what ``Params`` say, by layer."""
-    structs = structs_of(layers)
+    structs = structs_of(project, layers)
     if not structs:
         return {}
     text, remedy = _text_of(project.header), "`onedispatch layer build` writes it"

@@ -7,8 +7,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,10 +55,11 @@ class FoundLayer:
         space, _, own = self.name.partition("::")
         return f"{space}.{catalog.camel_case(own)}"
 
-    @property
-    def struct(self) -> str:
-        """What its parameters are called in C++: ``Crop``."""
-        return self.node.partition(".")[2]
+    def struct(self, space: str) -> str:
+        """What its parameters are called in C++, in the header of a project: ``Crop`` of ``acme::crop`` in
+        ``acme``, ``AcmeCrop`` in another one."""
+        own, _, name = self.node.partition(".")
+        return name if own == space else catalog.camel_case(own) + name
 
     @property
     def bodies(self) -> str:
@@ -87,7 +88,8 @@ class FoundLayer:
 
 @dataclass(frozen=True)
 class Project:
-    """``root`` has the description, ``package`` the layers' files; of a single file both are its folder."""
+    """``root`` has the description, ``package`` the layers' files; of a file that is in no project both are
+    its folder. ``single``: of all files this one alone."""
 
     root: Path
     package: Path
@@ -100,6 +102,15 @@ class Project:
         if self.single is not None:
             return [self.single]
         return sorted(path for path in self.package.glob("*.py") if not path.name.startswith("_"))
+
+    @property
+    def is_package(self) -> bool:
+        return self.package != self.root
+
+    @property
+    def whole(self) -> Project:
+        """With all of its files, where there is more than one."""
+        return replace(self, single=None) if self.is_package else self
 
     @property
     def header(self) -> Path:
@@ -119,6 +130,11 @@ def project_at(where: str, given: Path) -> Project:
     if not path.is_file() or path.suffix != ".py":
         raise InputError(where, f"{given}", f"a Python file with layers, or {ACCEPTED}", REMEDY)
     record_read(path.stat())
+    for root in path.parents[1:3]:
+        with suppress(InputError):
+            project = _of_folder(where, root)
+            if project.package == path.parent:
+                return replace(project, single=path)
     return Project(path.parent, path.parent, path.stem, path)
 
 
@@ -246,15 +262,15 @@ def load(project: Project) -> Plugin:
 
     Raises ``KernelLibraryError`` where the package does not load, and where names are taken.
     """
-    if project.single is not None:
-        return load_file(project.single, "layer check", "error")
+    if project.single is not None and not project.is_package:
+        return load_file(project.single, "layer check", "error", may_be_empty=True)
     _taken_out(project.space)
     sys.path.insert(0, str(project.package.parent))
     importlib.invalidate_caches()
     where = str(project.package)
     with catalog.collecting(where) as batch:
         blamed(f"layers of {where}", where, lambda: importlib.import_module(project.space))
-    return committed(batch, "layer check", "error")
+    return committed(batch, "layer check", "error", may_be_empty=True)
 
 
 def loaded_layers() -> list[FoundLayer]:

@@ -81,7 +81,13 @@ def test_a_new_layer_works_at_once(kind: str, tmp_path: Path) -> None:
     commands = [line.strip() for line in shown.partition("Next:")[2].splitlines() if line.strip()]
     assert commands[0] == "cd acme" and commands[-2:] == ["python test_acme.py", "pip install ."]
     assert ("onedispatch layer build" in commands) == (kind == "cpp")
-    for command in (["test_acme.py"], ["-m", "pytest", "-q", "-p", "no:cacheprovider"]):
+    if kind == "cpp":
+        invoke("build", "acme")
+    for command in (
+        ["-c", "import acme; print('8 passed')"],
+        ["test_acme.py"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider"],
+    ):
         done = subprocess.run(
             [sys.executable, *command], cwd=tmp_path / "acme", capture_output=True, text=True, timeout=240
         )
@@ -471,7 +477,12 @@ def test_a_body_that_reads_beside_its_declaration() -> None:
     file.write_text(file.read_text().replace("t.y[:] = t.params.factor * t.x", "t.y[...] = 0 * t.x"))
     assert checked("acme")[0] == 0
     file.write_text(file.read_text().replace("t.y[...] = 0 * t.x", "t.x[:] = 0"))
-    code, found = checked(file)
+    code, found = checked(file)  # a file of a project, or of none
+    alone = Path("alone.py")
+    alone.write_text(file.read_text().replace("acme::", "other::"))
+    assert [[one["kind"] for one in rows] for _, rows in checked(alone)[1].items()] == [
+        [one["kind"] for one in found["acme::double@1"]]
+    ]
     assert code == 1 and found["acme::double@1"][0]["kind"] in ("failed", "write", "gap")
 
 
