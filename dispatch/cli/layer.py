@@ -72,17 +72,15 @@ def _row(one: FoundLayer) -> tuple[str, ...]:
 
 
 def _type(one: Parameter) -> str:
-    """As ``Params`` spells it, nearly."""
+    """As ``Params`` spells it."""
     if one.choices:
-        return " | ".join(map(repr, one.choices))
+        return f"Literal[{', '.join(map(repr, one.choices))}]"
     if one.member is None:
         return str(one.type.__name__)
-    length = "..." if one.length < 0 else str(one.length)
-    return (
-        f"{one.type.__name__}[{one.member.__name__}, {length}]"
-        if one.type is tuple
-        else f"list[{one.member.__name__}]"
-    )
+    member = one.member.__name__
+    if one.type is list:
+        return f"list[{member}]"
+    return f"tuple[{', '.join([member] * one.length) if one.length > 0 else f'{member}, ...'}]"
 
 
 def _default(one: Parameter) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from onedispatch.dispatch.plugins.scaffold import (
     write_new,
 )
 from onedispatch.operators.plugin.catalog import camel_case
+from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import is_regular
 
 LAYER = "roll"  # where nothing else is asked for
@@ -245,7 +247,9 @@ def write(name: str, wanted: Wanted, folder: Path | None = None) -> Written:
 def _is_project(place: Path, space: str) -> bool:
     """Whether the folder has a project of layers of this namespace, to which one more can be added."""
     file = place / DESCRIPTION
-    return is_regular(file) and space in modules_of(file) and is_regular(place / space / "__init__.py")
+    with suppress(InputError):  # what cannot be read is no project, and stays as it is
+        return is_regular(file) and space in modules_of(file) and is_regular(place / space / "__init__.py")
+    return False
 
 
 def _shared(space: str) -> dict[str, str]:

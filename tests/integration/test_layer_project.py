@@ -151,6 +151,15 @@ def test_files_of_others_are_named(name: str) -> None:
     assert files("place") == {name} and file.read_text() == "[project]\nname = 'mine'\n"
 
 
+def test_a_description_that_cannot_be_read() -> None:
+    Path("pyproject.toml").write_text("[")
+    invoke("new", "acme::crop")  # of the folder around it nothing is asked
+    Path("acme/pyproject.toml").write_text("[")
+    said = refused("new", "acme::double", "--folder", "acme")
+    assert "acme/pyproject.toml, acme/acme/__init__.py, acme/test_acme.py, which exist" in said
+    assert "acme/double.py" not in files() and Path("acme/pyproject.toml").read_text() == "["
+
+
 def test_links_are_not_followed() -> None:
     invoke("new", "acme::crop")
     Path("elsewhere").write_text("mine")
@@ -302,17 +311,14 @@ def test_what_is_older_than_its_source_is_built(every: Path) -> None:
     assert "0.5" in header.read_text() and source.read_text() == EVERY_CPP
 
 
-def test_what_the_compiler_says_is_shown(every: Path) -> None:
+def test_what_the_compiler_says_is_shown(every: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (every / "acme/every.cpp").write_text(EVERY_CPP.replace("p.new_", "p.old"))
     code, _, error = ran("build", every)
     line = EVERY_CPP.splitlines().index(next(one for one in EVERY_CPP.splitlines() if "p.new_" in one)) + 1
     assert code == 1 and re.search(rf"every\.cpp:{line}:\d+: error: .*old", str(error)), error
     assert not list((every / "acme").glob("*.so")) and not list((every / "acme").glob(".*.so"))
-    os.environ["PATH"], kept = "", os.environ["PATH"]
-    try:
-        assert "no g++" in refused("build", every)
-    finally:
-        os.environ["PATH"] = kept
+    monkeypatch.setenv("PATH", "")
+    assert "no g++" in refused("build", every)
 
 
 def test_files_that_no_build_wrote_stay(every: Path) -> None:
@@ -363,8 +369,8 @@ def test_layers_are_listed(every: Path) -> None:
     for part in (
         "2 layers",
         "acme.Every",
-        "mode: 'plain' | 'half' = 'plain'",
-        "size: tuple[int, 2] = (1, 2)",
+        "mode: Literal['plain', 'half'] = 'plain'",
+        "size: tuple[int, int] = (1, 2)",
     ):
         assert part in told
     assert listed() == {}  # reading a project makes nothing known
