@@ -110,6 +110,28 @@ def test_the_tests_need_no_pytest(tmp_path: Path) -> None:
     assert done.returncode == 0 and "7 passed, 0 failed" in done.stdout, done.stdout + done.stderr
 
 
+def test_an_installed_project_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    invoke("new", "acme", "--cpp")
+    invoke("build", "acme")
+    site = tmp_path / "site"
+    site.mkdir()
+    # What pip does with it, but for the download of setuptools and wheel.
+    setup = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q"]
+    command = [*setup, "build_py", "--build-lib", str(site), "egg_info", "--egg-base", str(site)]
+    subprocess.run(command, cwd="acme", check=True, capture_output=True, timeout=240)
+    found = os.pathsep.join((str(site), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-m", "onedispatch.dispatch.cli", "layer", "list", "--json"],
+        env=os.environ | {"PYTHONPATH": found},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    (row,) = json.loads(done.stdout)
+    assert (row["name"], row["compiled"]) == ("acme::roll", "built"), done.stderr
+    assert Path(row["file"]).is_relative_to(site)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_second_layer_joins_the_project(inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     invoke("new", "acme::crop")
