@@ -107,6 +107,10 @@ class LayerKernel(PythonKernel):
         return self.has_local
 
     @property
+    def made_up(self) -> Mapping[str, Any]:
+        return {one.name: one.example for one in self.parameters if one.required and one.scalar is None}
+
+    @property
     def has_global(self) -> bool:
         return overridden(self.cls, "global_")
 

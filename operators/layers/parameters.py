@@ -76,6 +76,13 @@ class Parameter:
         return tuple(self.member(x) for x in array[1 : 1 + int(array[0])])
 
     @property
+    def example(self) -> Any:
+        """A value of a list or text that a node may give."""
+        if self.type is str:
+            return self.choices[0] if self.choices else "text"
+        return [self.member(2)] * (self.length if self.length >= 0 else 1)
+
+    @property
     def accepted(self) -> str:
         """What a node may give, in words."""
         if self.choices:

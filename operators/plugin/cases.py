@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class Case:
 
     def __str__(self) -> str:
         tensors = [f"{name}={_text(array)}" for name, array in self.arrays.items()]
-        return " ".join([*tensors, *(f"{name}={value:g}" for name, value in self.attributes.items())])
+        return " ".join([*tensors, *(f"{name}={_said(value)}" for name, value in self.attributes.items())])
 
     def spec(self, kernel: CustomKernel) -> NodeSpec:
         """The node, as if a model had it; nothing is known of its outputs."""
@@ -66,6 +66,11 @@ class Case:
         return None if array is None else TensorSpec(name, array.dtype, array.shape, array)
 
 
+def _said(value: Any) -> str:
+    """A number, or what else an attribute of a layer may be."""
+    return f"{value:g}" if isinstance(value, int | float) else repr(value).replace(" ", "")
+
+
 def _text(array: Array) -> str:
     row = open_dtype_of(array.dtype)
     return f"{row or array.dtype}{list(array.shape)}"
@@ -75,7 +80,10 @@ def cases_of(plugin: PluginKernel) -> list[Case]:
     """Those that the kernel brings (``examples``), or made ones; the kernel need not take them all."""
     brought = getattr(getattr(plugin, "cls", None), "examples", None)
     if brought is None:
-        return list(islice({str(case): case for case in _made(plugin.kernel)}.values(), MOST))
+        made = (
+            replace(case, attributes={**case.attributes, **plugin.made_up}) for case in _made(plugin.kernel)
+        )
+        return list(islice({str(case): case for case in made}.values(), MOST))
     given = brought() if callable(brought) else brought
     if not isinstance(given, Iterable) or isinstance(given, Mapping | str):
         accepted = (

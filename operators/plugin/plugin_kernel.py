@@ -56,6 +56,11 @@ class PluginKernel(ABC):
         return True
 
     @property
+    def made_up(self) -> Mapping[str, Any]:
+        """Attributes for cases that are made, beside its scalars: those without which nodes are refused."""
+        return {}
+
+    @property
     def has_reference(self) -> bool:
         """Whether there is a NumPy function that computes the same."""
         return self.kernel.reference is not None

@@ -533,6 +533,22 @@ def test_a_layer_that_reshapes_changes_no_data() -> None:
     assert code == 1 and all("global_ writes" in str(one["text"]) for one in found["acme::flat@1"])
 
 
+def test_parameters_without_defaults_are_made_up() -> None:
+    invoke("new", "acme::double", "--local")
+    file = Path("acme/acme/double.py")
+    typed = ("factor: float", "size: tuple[int, int]", "weights: tuple[float, ...]", "mode: str")
+    more = "".join(f"        {one}\n" for one in typed)
+    text = file.read_text().replace("        factor: float = 1.0\n", more)
+    file.write_text(text.replace("t.params.factor *", "(t.params.factor + t.params.size[1]) *"))
+    assert checked("acme") == (0, {"acme::double@1": []})
+    told = json.loads(ran("check", "acme", "--json")[1])["kernels"][0]
+    assert "x=f32[3, 5] factor=0.75 size=[2,2] weights=[2.0] mode='text'" in told["cases"]
+    examples = "    examples = [{'x': (3, 5), 'factor': 1.0, 'size': [1, 2], 'weights': [], 'mode': 'a'}]\n"
+    file.write_text(file.read_text().replace("    class Params", f"{examples}\n    class Params"))
+    told = json.loads(ran("check", "acme", "--json")[1])["kernels"][0]
+    assert [case for case in told["cases"] if case] == ["x=f32[3, 5] factor=1 size=[1,2] weights=[] mode='a'"]
+
+
 def test_a_header_that_disagrees_with_params(every: Path) -> None:
     invoke("build", every)
     assert checked(every)[0] == 0
