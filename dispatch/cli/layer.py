@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +16,9 @@ from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.dispatch.plugins import discovery, layer_build, layer_remove, layer_skeleton
 from onedispatch.dispatch.plugins import project as projects
 from onedispatch.dispatch.plugins.layer_skeleton import Wanted
-from onedispatch.dispatch.plugins.project import FoundLayer
+from onedispatch.dispatch.plugins.project import FoundLayer, Project
 from onedispatch.operators.layers.parameters import Parameter
+from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import counted
 
 app = typer.Typer(no_args_is_help=True, help="Layers: projects of them, and what they have.")
@@ -49,16 +51,25 @@ def new(
 @takes_plugins
 def list_layers(
     project: Annotated[
-        Path | None, typer.Argument(help="The layers of this project, or file; else all that are loaded.")
+        Path | None,
+        typer.Argument(help="A project, or a file; else the project of this folder, or all that are loaded."),
     ] = None,
     json: out.Json = False,
 ) -> None:
     """Every layer: its node, its bodies, its parameters, its file, and whether its compiled body is built."""
-    layers = _loaded() if project is None else projects.layers_of(projects.project_at("layer list", project))
+    found = _here() if project is None else projects.project_at("layer list", project)
+    layers = _loaded() if found is None else projects.layers_of(found)
     if json:
         out.print_json([described(one) for one in layers])
         return
     out.table(counted(len(layers), "layer"), COLUMNS, map(_row, layers))
+
+
+def _here() -> Project | None:
+    """The project that the working directory is."""
+    with suppress(InputError):
+        return projects.folder_at("layer list", Path())
+    return None
 
 
 def _loaded() -> list[FoundLayer]:
