@@ -15,21 +15,22 @@ for its operators, ``infer`` or ``shape`` for others. So a layer that is wrong i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.building.infer import inferred
 from onedispatch.dispatch.frontend.graph import Array, Dimension, Value, type_name_of
-from onedispatch.dispatch.frontend.schemas import onnx_operators
+from onedispatch.dispatch.frontend.schemas import onnx_operators, runtime_operators
 from onedispatch.dispatch.sources.targets import OPSET, Target, as_attribute, written
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.plugin.catalog import camel_case, spelled
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
@@ -87,7 +88,7 @@ class Graph:
 
     @public
     def __init__(self, name: str = "graph", *, opset: int = OPSET, device: str = "npu2") -> None:
-        self.name = arguments.text("name", name)
+        self.name = _text("name", name)
         newest = onnx.defs.onnx_opset_version()
         self.opset = arguments.integer("opset", opset, 7, newest)
         self._device = find_device(device)
@@ -96,6 +97,7 @@ class Graph:
         self._outputs: list[tuple[GraphValue, str]] = []
         self._values: dict[str, GraphValue] = {}
         self._layers: set[str] = set()
+        self._elements: dict[str, Array] = {}  # of small results that are known: shapes may follow from them
 
     # -- building ------------------------------------------------------------------------------
 
@@ -155,10 +157,13 @@ class Graph:
         stated = self._stated(where, target, outputs)
         names = [said.name or self._unique(f"{layer}_{i}") for i, said in enumerate(stated)]
         node = self._node(where, target, layer, operands, names, params or {})
-        found = inferred(
-            node, [one for one in operands if one is not None], self._opsets([node]), self._device
-        )
-        values = [self._agreed(where, one, said, found) for one, said in zip(names, stated, strict=True)]
+        reads = [self._with_elements(one) for one in operands if one is not None]
+        found = inferred(node, reads, self._opsets([node]), self._device)
+        if outputs is None and found.count > len(names):
+            return self.add_layer(op, inputs, params, found.count, name)
+        pairs = zip(names, stated, strict=True)
+        values = [self._agreed(where, one, said, found.values) for one, said in pairs]
+        self._elements |= found.elements
         self._nodes.append(node)
         self._layers.add(layer)
         made = tuple(self._add(value) for value in values)
@@ -171,7 +176,7 @@ class Graph:
         Raises ``InputError`` for what is no value of this graph, or a name that is taken.
         """
         self._own("output", value)
-        known = value.name if name is None else arguments.text("output", name)
+        known = value.name if name is None else _text("output", name)
         taken = known in (one for _, one in self._outputs) or (known != value.name and known in self._values)
         if taken:
             raise InputError(f"output {known!r}", "a name that is taken", "another name")
@@ -243,8 +248,12 @@ class Graph:
         self._values[value.name] = made
         return made
 
+    def _with_elements(self, value: GraphValue) -> GraphValue:
+        known = self._elements.get(value.name)
+        return value if known is None else replace(value, value=known)
+
     def _fresh(self, where: str, name: str) -> str:
-        given = arguments.text(where, name)
+        given = _text(where, name)
         if not given or given in self._values:
             raise InputError(where, "a name that is taken" if given else "no name", "a name of its own")
         return given
@@ -257,7 +266,7 @@ class Graph:
 
     def _layer_name(self, target: Target, name: str | None) -> str:
         if name is not None:
-            if arguments.text("name of a layer", name) in self._layers:
+            if _text("name of a layer", name) in self._layers:
                 raise InputError(f"layer {name!r}", "a name that is taken", "a name of its own")
             return name
         number = 0
@@ -276,6 +285,8 @@ class Graph:
         if target.schema(self.opset) is None and registry.mapping_for(target.domain, target.op_type) is None:
             brought = [spelled(row).replace(".", "::") for row in registry.all_mappings() if row.origin]
             known = [*onnx_operators(), *brought]
+            if target.domain == MICROSOFT:
+                known += [f"{MICROSOFT}::{one}" for one in runtime_operators(MICROSOFT)]
             remedy = (
                 did_you_mean(str(target), known) or "load the plug-in that brings it: od.plugins.load(path)"
             )
@@ -323,7 +334,9 @@ class Graph:
                 accepted = ", ".join(known) or "no parameters"
                 raise InputError(about, bounded_repr(value), accepted, did_you_mean(str(name), known))
             try:
-                node.attribute.append(written(schema, name, as_attribute(schema, name, value)))
+                node.attribute.append(_written(schema, name, value))
+            except OverflowError as error:
+                raise InputError(about, bounded_repr(value), "numbers that float32 holds") from error
             except (TypeError, ValueError) as error:
                 kind = "" if schema is None else str(schema.attributes[name].type).rpartition(".")[2]
                 accepted = f"its kind, {kind}" if kind else "numbers, text, lists of them, arrays"
@@ -338,14 +351,19 @@ class Graph:
         if custom is not None:
             plugin = custom.plugin
             least = most = len(plugin.kernel.outputs) - len(plugin.dynamic_results)
-        if outputs is None or isinstance(outputs, int):
+        if outputs is None or (isinstance(outputs, int) and not isinstance(outputs, bool)):
             count = least if outputs is None else outputs
-            said: Sequence[Any] = [None] * count
+            said: Sequence[Any] = [None] * max(0, min(count, _MANY + 1))
         else:
             said = _listed(where, "outputs", outputs)
         if not least <= len(said) <= most:
             raise InputError(f"{where}, outputs", counted(len(said), "result"), span(least, min(most, _MANY)))
-        return [self._said(f"{where}, output {i}", one) for i, one in enumerate(said)]
+        found = [self._said(f"{where}, output {i}", one) for i, one in enumerate(said)]
+        names = [one.name for one in found if one.name]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{where}, outputs", f"the name {twice!r} twice", "a name of its own for each")
+        return found
 
     def _said(self, where: str, given: Any) -> Value:
         if given is None or isinstance(given, str):
@@ -382,6 +400,23 @@ class Graph:
         return Value(name, known.type or said.type, shape)
 
 
+def _written(schema: OpSchema | None, name: str, value: Any) -> AttributeProto:
+    """An attribute. Raises ``TypeError`` or ``ValueError`` for what ONNX cannot hold, ``OverflowError`` for a
+    number that is beyond float32, which it would be."""
+    made = written(schema, name, as_attribute(schema, name, value))
+    floats = np.asarray([made.f, *made.floats], np.float64)
+    if not np.isfinite(floats).all() and np.isfinite(np.asarray(value, np.float64)).all():
+        raise OverflowError(value)
+    return made
+
+
+def _text(where: str, value: Any) -> str:
+    """Text that files and messages can hold."""
+    if arguments.text(where, value) and not value.isprintable():
+        raise InputError(where, f"the name {bounded_repr(value)}", "text that can be printed")
+    return str(value)
+
+
 def _parameters(target: Target, schema: OpSchema | None) -> list[str] | None:
     """The names of an operator's parameters; None where nothing says which it has."""
     if schema is not None:
@@ -411,18 +446,29 @@ def _array_of(values: Any) -> Array:
         raise InputError("a constant", bounded_repr(values), "numbers, or an array of them") from error
     own = isinstance(values, np.ndarray | np.generic)
     if not own and array.dtype == np.float64:
-        array = array.astype(np.float32)
+        with np.errstate(over="ignore"):
+            single = array.astype(np.float32)
+        if (np.isinf(single) & np.isfinite(array)).any():
+            accepted = "numbers that f32 holds, which Python's become"
+            raise InputError("a constant", bounded_repr(values), accepted, "give an array of np.float64")
+        array = single
     if array.dtype.kind not in "biufcV":
         raise InputError("a constant", f"elements of {array.dtype}", "numbers, or an array of them")
     _type_of("a constant", array.dtype)
-    return np.ascontiguousarray(array).reshape(array.shape)
+    kept = np.array(array, order="C")  # of its own: the caller may write to theirs
+    kept.flags.writeable = False
+    return kept
 
 
 def _type_of(where: str, dtype: Any) -> str:
     """ONNX Runtime's spelling of an element type. Raises ``InputError`` for what is none."""
     row = DTYPES.get(dtype) if isinstance(dtype, str) else None
     try:
-        return type_name_of(row.numpy if row is not None else np.dtype(dtype))
+        found = row.numpy if row is not None else np.dtype(dtype)
+        # NumPy's i8 has 8 bytes, ours one: of NumPy's names the long ones alone are taken.
+        if dtype is None or (row is None and isinstance(dtype, str) and found.name != dtype):
+            raise TypeError
+        return type_name_of(found)
     except (TypeError, ValueError, ModelError) as error:
         raise InputError(f"{where}, dtype", bounded_repr(dtype), _TYPES) from error
 
@@ -434,8 +480,8 @@ def _name_of(numpy: np.dtype[Any]) -> str:
 def _shape_of(where: str, shape: Any) -> tuple[Dimension, ...]:
     sizes = (shape,) if isinstance(shape, int) else shape
     good = isinstance(sizes, tuple | list) and all(
-        (isinstance(one, str) and one)
-        or (isinstance(one, int | np.integer) and not isinstance(one, bool) and one >= 0)
+        (isinstance(one, str) and one and one.isprintable())
+        or (isinstance(one, int | np.integer) and not isinstance(one, bool) and 0 <= one < 1 << 63)
         for one in sizes
     )
     if not good:

@@ -138,7 +138,7 @@ class CustomNodes:
             return self._types(node, known)
         mapping = custom_mapping(node)
         kernel = mapping.plugin.kernel
-        spec = self._spec(node, inputs, outputs, constants)
+        spec = self.spec(node, inputs, outputs, constants)
         casts = self._needed(kernel, node, spec)
         made = infer_outputs(mapping, _cast(spec, casts), self.device, node)
         self._check_dynamic(mapping, node, spec)
@@ -199,7 +199,7 @@ class CustomNodes:
         known = {value.name: value for value in inputs if value is not None}
         check_nodes(replace(self.graph, values={**self.graph.values, **known}), [node])
         try:
-            spec = self._spec(node, inputs, outputs, constants)
+            spec = self.spec(node, inputs, outputs, constants)
             made = inferred(mapping, spec)
         except Unsupported:
             return []
@@ -224,7 +224,7 @@ class CustomNodes:
         found = self._by_runtime[key]
         return [_completed(found.get(value.name, value), value) for value in outputs if value.name]
 
-    def _spec(
+    def spec(
         self,
         node: Node,
         inputs: Iterable[Value | None],

@@ -65,6 +65,11 @@ def runtime_has(op_type: str, domain: str) -> bool:
     return (domain, op_type) in _runtime_schemas()
 
 
+def runtime_operators(domain: str) -> list[str]:
+    """Returns the names of onnxruntime's operators in a domain."""
+    return sorted(op_type for one, op_type in _runtime_schemas() if one == domain)
+
+
 @cache
 def _runtime_schemas() -> dict[tuple[str, str], dict[int, OpSchema]]:
     """Returns onnxruntime's schemas by (domain, operator), then by their first version."""

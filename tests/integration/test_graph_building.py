@@ -116,6 +116,41 @@ def test_results_as_they_are_stated() -> None:
     assert (low.shape, high.shape, high.dtype) == (None, (7, 2), "f32")
 
 
+def test_shapes_follow_from_values_that_follow_from_shapes() -> None:
+    g = od.Graph()
+    x = g.input("x", (2, 3, 8, 10))
+    rows = g.add_layer("Slice", [g.add_layer("Shape", [x]), np.array([0]), np.array([1])])
+    wanted = g.add_layer("Concat", [rows, np.array([-1])], {"axis": 0})
+    y = g.add_layer("Reshape", [x, wanted])
+    assert y.shape == (2, 240)
+    other = od.Graph()
+    open_size = other.add_layer("Reshape", [other.input("z", ("n", "m", 4)), np.array([0, -1])])
+    assert open_size.shape == ("n", None)  # and no name that nobody gave
+    g.output(y)
+    (made,) = od.InferenceSession(g, fallback="error").run(None, {"x": X})
+    assert (made == X.reshape(2, 240)).all()
+
+
+def test_constants_are_copies() -> None:
+    array = np.ones(10, np.float32)
+    g = od.Graph()
+    y = g.add_layer("Add", [g.input("x", X.shape), g.constant(array)])
+    g.output(g.add_layer("Mul", [y, array]))
+    array[:] = 7
+    (made,) = od.InferenceSession(g, fallback="error").run(None, {"x": X})
+    assert (made == X + 1).all()
+
+
+def test_as_many_results_as_a_mapping_infers() -> None:
+    @od.maps("Twice", domain="building", infer=lambda n: [(n.inputs[0].dtype, n.inputs[0].shape)] * 2)
+    def twice(node: Any, lowering: Any) -> None:
+        raise AssertionError("nothing is compiled")
+
+    g = od.Graph()
+    first, second = g.add_layer("building::Twice", [g.input("x", (2, 3))])
+    assert first.shape == second.shape == (2, 3)
+
+
 def graph() -> tuple[od.Graph, Any]:
     g = od.Graph("wrong")
     return g, g.input("x", (2, 3))
@@ -203,6 +238,48 @@ WRONG: dict[str, tuple[Callable[[od.Graph, Any], object], type[Exception], str]]
     "dtype": (lambda g, x: g.input("q", (1,), "f99"), od.InputError, "'f99'.*f32, bf16"),
     "no value": (lambda g, x: g.output(3), od.InputError, "a value of this graph"),  # type: ignore[arg-type]
     "no outputs": (lambda g, x: g.to_onnx(), od.ModelError, "no outputs"),
+    "parameter of a kernel": (
+        lambda g, x: g.add_layer("building::plus", [x], {"byy": 1.0}),
+        od.KernelError,
+        "Plus_0.*'byy'.*Did you mean 'by'",
+    ),
+    "beyond float32": (
+        lambda g, x: g.add_layer("building::plus", [x], {"by": 1e300}),
+        od.InputError,
+        "'by': given 1e.300; accepted: numbers that float32 holds",
+    ),
+    "constant beyond f32": (lambda g, x: g.add_layer("Add", [x, 1e300]), od.InputError, "1e.300.*f32 holds"),
+    "elements": (
+        lambda g, x: g.add_layer("Reshape", [x, np.array([5, 5])]),
+        od.ModelError,
+        r"Reshape_0.*given \[5, 5\]; accepted: 6 elements",
+    ),
+    "parts": (
+        lambda g, x: g.add_layer("Split", [x], {"axis": 1, "num_outputs": 3}, outputs=2),
+        od.ModelError,
+        "Split_0.*num_outputs",
+    ),
+    "operands are shown": (
+        lambda g, x: g.add_layer("MatMul", [x, x]),
+        od.ModelError,
+        r"^node MatMul_0.*given \(x: tensor\(float\)\[2, 3\], x: tensor\(float\)\[2, 3\]\): Incomp",
+    ),
+    "True": (lambda g, x: g.add_layer("Relu", [x], outputs=True), od.InputError, "outputs: given True"),
+    "many": (lambda g, x: g.add_layer("Relu", [x], outputs=1 << 40), od.InputError, "outputs"),
+    "results alike": (
+        lambda g, x: g.add_layer("Split", [x], {"axis": 1}, outputs=["a", "a"]),
+        od.InputError,
+        "Split_0.*'a' twice",
+    ),
+    "operator of onnxruntime": (
+        lambda g, x: g.add_layer("com.microsoft::Geluu", [x]),
+        od.UnknownOperatorError,
+        "Did you mean 'com.microsoft::Gelu'",
+    ),
+    "no dtype": (lambda g, x: g.input("q", (1,), None), od.InputError, "dtype: given None"),
+    "code of NumPy": (lambda g, x: g.input("q", (1,), "<i8"), od.InputError, "dtype: given '<i8'"),
+    "huge": (lambda g, x: g.input("q", (1 << 70,)), od.InputError, "shape: given"),
+    "no UTF-8": (lambda g, x: g.input("\ud800", (1,)), od.InputError, "text that can be printed"),
     "opset": (lambda g, x: od.Graph(opset=99), od.InputError, "opset"),
     "device": (lambda g, x: od.Graph(device="npu9"), od.DeviceError, "npu9"),
 }
