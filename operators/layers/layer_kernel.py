@@ -22,7 +22,6 @@ from onedispatch.operators.plugin.operands import In, Out, Scratch, operands
 from onedispatch.operators.plugin.plugin import KernelArguments, names_print
 from onedispatch.operators.plugin.python_kernel import PythonKernel, origin_of
 from onedispatch.operators.plugin.refusals import refusal
-from onedispatch.operators.plugin.twin import compiled_body
 from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions.base.cached import cached_property
 
@@ -89,14 +88,6 @@ class LayerKernel(PythonKernel):
         self.is_dynamic = any(one.name.endswith(SIZES) for one in kernel.outputs)
         if kernel.library:
             _ = self.functions
-
-    @cached_property
-    def functions(self) -> Mapping[str, Any]:
-        if self.kernel.library:
-            return compiled_body(self.kernel, self.origin)
-        own = self.method("body")
-        assert own is not None
-        return body.functions(self.kernel, own, {one.name: one.dtypes for one in self.kernel.scratch_tensors})
 
     @property
     def has_local(self) -> bool:
