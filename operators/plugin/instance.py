@@ -115,11 +115,14 @@ class KernelInstance:
         Both have one element type and one shape.
         """
         alone = all(size == 1 for size in self.index_space)
+        written_along = {written.dim for written in self.intervals(target)}
+        apart = all(size == 1 or dim in written_along for dim, size in enumerate(self.index_space))
         pairs = zip(self.intervals(source), self.intervals(target), strict=True)
         for d, (read, written) in enumerate(pairs):
             inside = read.start >= written.start and read.end <= written.end
             same = (read.dim, read.a) == (written.dim, written.a) and inside
-            if not (alone or (same and not read.whole)):
+            # All of a dimension is a member's own where others are apart from it along another one.
+            if not (alone or (same and (apart or not read.whole))):
                 return f"dimension {d} reads {read} and writes {written}"
         return ""
 

@@ -127,7 +127,10 @@ class MemberOperator(Operator):
 
     @property
     def in_place(self) -> dict[str, str]:  # type: ignore[override]
-        """Results in the memory of an input, where the declaration says so and no member reads another's."""
+        """Results in the memory of an input, where the declaration says so, no member reads another's and
+        none is computed twice: the second time it would read what it has written."""
+        if not self.instance.in_place or any(schedule.redoes for schedule in self.schedules):
+            return {}
         return {
             self.named[out].name: self.named[source].name
             for out, source in self.instance.in_place.items()

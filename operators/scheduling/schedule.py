@@ -566,6 +566,14 @@ class Schedule:
             f"{self.busy_cores} of {self.device.columns * self.limits.rows} cores busy{self._idle_reason()}"
         )
 
+    @cached_property
+    def redoes(self) -> bool:
+        """Whether some members are computed twice: by a tile that is shifted back, or by a core that has no
+        tile of its own."""
+        sizes = zip(self.nest.dims, self.tiles, strict=True)
+        visits = self.mapping.columns * self.active_rows * self.outer_steps
+        return visits != prod(self.grid) or any(dim.extent % tile for dim, tile in sizes)
+
     @property
     def busy_cores(self) -> int:
         """Cores that have a tile of their own (others idle or redo the last tile)."""

@@ -231,6 +231,28 @@ class TestMemoryOfAnInput:
         assert groups == "on" or found["Next"] < found["Apart"]
 
 
+def test_whole_rows_in_the_memory_of_the_input() -> None:
+    class Turned(od.Layer):
+        name = "layers::turned"
+        is_share_mem_layer = True
+
+        def index_space(self, n: Any) -> Any:
+            return n["x"].shape[:-1]
+
+        def access(self, n: Any) -> Any:
+            rows = (*range(len(n["x"].shape) - 1), None)
+            return {**n.access("x", *rows), **n.access("y", *rows)}
+
+        def local(self, t: Any) -> None:
+            t.y[:] = t.x[..., ::-1]
+
+    node = [helper.make_node("Turned", [a], [b], domain="layers") for a, b in ("xa", "ab", "by")]
+    y, session = ran(model(node, [value("x", X.shape)], [value("y", None)]))
+    assert (y == X[..., ::-1]).all()
+    (executable,) = session.model.executables.values()
+    assert executable.device_steps[0].sizes[2] == X.nbytes  # a and b share it
+
+
 class TestDynamicShapes:
     """Results of which the data decides how much there is."""
 
