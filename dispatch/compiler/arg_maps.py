@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
+from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator, Unsupported
 from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.operators.scheduling.index_space import OUTPUT
-from onedispatch.transactions import ArgKind, ArgMap, Transaction
+from onedispatch.transactions import ArgKind, ArgMap, Device, Transaction
+from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.base.boundary import source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
 from onedispatch.transactions.base.text import counted, span
@@ -76,12 +79,35 @@ def check_transaction(operator: Operator, about: str) -> None:
     if not isinstance(made, bytes | bytearray | memoryview):
         raise refuse("transaction", repr(made), "the bytes of a transaction")
     try:
-        Transaction.from_bytes(made)
+        _check_locks(Transaction.from_bytes(made), operator.device, refuse)
     except TransactionError as error:
         raise refuse(f"transaction, {error.where}", error.given, error.accepted) from error
     for name in ("in_place", "actual_sizes"):
         if not isinstance(getattr(operator, name), Mapping):
             raise refuse(name, repr(getattr(operator, name)), "names of tensors by name")
+
+
+def _check_locks(transaction: Transaction, device: Device, refuse: Refuse) -> None:
+    """Raises ``OperatorError`` for a lock that stays other than the overlay set it: the next operator would
+    find it so. (That a lock ends as it was last set, the simulator says of every run.)"""
+    last = _locks_set(transaction)
+    initial = _overlay_locks(device) if last else {}
+    for (tile, lock), value in last.items():
+        wanted = initial.get((tile, lock), 0)
+        if value != wanted:
+            given = f"lock {lock} of column {tile[0]} row {tile[1]} set to {value} in the end"
+            raise refuse("transaction", given, f"{wanted}, as operators find it")
+
+
+def _locks_set(transaction: Transaction) -> dict[tuple[tuple[int, int], int], int]:
+    """What each lock is set to last."""
+    sets = (one for one in effects.events(transaction) if isinstance(one, effects.LockSet))
+    return {((one.tile[0], one.tile[1]), one.lock): one.value for one in sets}
+
+
+@lru_cache(maxsize=16)
+def _overlay_locks(device: Device) -> Mapping[tuple[tuple[int, int], int], int]:
+    return _locks_set(Transaction.from_bytes(overlay_transaction(device)))
 
 
 def _refusing(operator: Operator, about: str) -> Refuse:

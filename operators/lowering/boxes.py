@@ -75,7 +75,7 @@ def emit_boxes(
 
     Raises ``Unsupported`` where a box has more dimensions than a few nests can walk.
     """
-    boxes = [box for box in boxes if prod(box.shape)]
+    boxes = [_walked(box) for box in boxes if prod(box.shape)]
     used = sorted({box.tensor for box in boxes})  # an input that is cropped as a whole is none
     inputs = [inputs[index] for index in used]
     boxes = [replace(box, tensor=used.index(box.tensor)) for box in boxes]
@@ -94,6 +94,14 @@ def emit_boxes(
     ]
     lowering.emit((Repack if read else Move)(name, inputs, wide, lowering.device, parts))
     emit_narrow(f"{name}//narrow", wide, output, lowering)
+
+
+def _walked(box: BoxCopy) -> BoxCopy:
+    """``box`` with a dimension at least: one element is a walk over one."""
+    if box.shape:
+        return box
+    source, target = (replace(one, steps=((0, 0),)) for one in (box.source, box.target))
+    return replace(box, shape=(1,), source=source, target=target)
 
 
 def _one_inside(box: BoxCopy, x: TensorSpec, unit: int) -> bool:

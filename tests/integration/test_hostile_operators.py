@@ -24,6 +24,7 @@ from onedispatch.transactions import (
     ShimBd,
     TransactionBuilder,
     find_device,
+    fuse,
     queue_word,
     tile_address,
 )
@@ -102,6 +103,14 @@ def moves(device: Device, *steps: tuple[int, int, int, int]) -> bytes:
             made.write(tile_address(0, 0, queue), queue_word("shim", bd))
         made.maskpoll(tile_address(0, 0, 0x1D220), 0, IDLE)
     return made.to_bytes()
+
+
+def with_lock(operator: Headed, *values: int) -> bytes:
+    """The operator's transaction behind writes to a lock of the memory tile, which others may wait on."""
+    more = TransactionBuilder.for_device(operator.device)
+    for number in values:
+        more.write(tile_address(0, 1, 0xC0010), number)
+    return fuse([more.to_bytes(), Headed.transaction(operator)]).to_bytes()
 
 
 @pytest.fixture(autouse=True)
@@ -200,6 +209,10 @@ WRONG: dict[str, tuple[Changes, str]] = {
     ),
     "beyond": ({"transaction": lambda s: moves(s.device, (INPUT, RESULT, 0, 400_000))}, "past the end"),
     "argument 9": ({"transaction": lambda s: moves(s.device, (9, RESULT, 0, 512))}, "given argument 9"),
+    "a lock": (
+        {"transaction": lambda s: with_lock(s, 1)},
+        "lock 1 of column 0 row 1 set to 1 in the end; accepted: 0",
+    ),
     "no operator": ({"selected": lambda s, selector: None}, "selected: given None; accepted: an Operator"),
     "in_place": ({"in_place": 3}, "in_place: given 3"),
     "explain": ({"explain": raises}, "ZeroDivisionError"),
@@ -222,6 +235,12 @@ def test_methods_that_do_not_end(method: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("ONEDISPATCH_KERNEL_SECONDS", "0.3")
     with pytest.raises(od.KernelTimeoutError, match=r"n0.*no end within 0\.3 seconds"):
         od.compile(proto(**{method: forever}), fallback="error")
+
+
+def test_a_lock_that_is_set_back() -> None:
+    made = proto("Relu", transaction=lambda s: with_lock(s, 1, 0))
+    (y,) = od.InferenceSession(made, fallback="error").run(None, {"x": X})
+    assert (y == np.maximum(np.concatenate([HEADER, X]), 0)).all()
 
 
 def test_constants_of_an_array_of_its_own() -> None:
