@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -142,14 +143,22 @@ class _Emitter:
         them; ``last`` of that one becomes theirs."""
         taken: dict[str, str] = {}
         for index, placed in enumerate(self.ops):
+            free = self._read_once(placed)
             for name, source in placed.operator.in_place.items():
                 root = self.root(source)
                 owner = taken.get(root, root)
                 ends = last.get(root) == index and self._bytes(name) == self._bytes(root)
-                if ends and name in first and owner in first:
+                if root in free and ends and name in first and owner in first:
+                    free.remove(root)  # two results of one operator have a memory each
                     taken[name] = owner
                     last[owner] = last[name]
         return taken
+
+    def _read_once(self, placed: PlacedOperator) -> set[str]:
+        """Memories that one input of an operator lies in. Where two do, it may read by the one what it has
+        written over the other: what ``in_place`` says is of one."""
+        read = Counter(self.root(tensor.name) for tensor in placed.activations)
+        return {root for root, count in read.items() if count == 1}
 
     def _bytes(self, name: str) -> int:
         """Bytes that the tensor needs: its own, or what an operator asks for beyond."""

@@ -230,6 +230,59 @@ class TestMemoryOfAnInput:
         assert found["Next"] == found["After"]
         assert groups == "on" or found["Next"] < found["Apart"]
 
+    @pytest.mark.parametrize("device", ["npu1", "npu2"])
+    @pytest.mark.parametrize("reshaped", [False, True])
+    def test_not_where_another_input_reads_the_same_memory(self, device: str, reshaped: bool) -> None:
+        self.declared()
+
+        class Around(od.Layer):
+            name = "layers::around"
+            inputs: ClassVar[Any] = [od.In("x"), od.In("around", pad=0.0)]
+            is_share_mem_layer = True
+
+            def index_space(self, n: Any) -> Any:
+                return n["x"].shape
+
+            def access(self, n: Any) -> Any:
+                return {**n.elementwise("x", "y"), **n.access("around", n.dim(0, 1, -64, 64))}
+
+            def local(self, t: Any) -> None:
+                t.y[:] = t.x + t.around[: -2 * 64] - t.around[2 * 64 :]
+
+        g, x = od.Graph(), np.random.default_rng(7).integers(-99, 99, 50_000).astype(np.float32)
+        same = read = g.add_layer("layers::next", [g.input("x", x.shape)])
+        if reshaped:
+            same = g.add_layer(
+                "Reshape", [g.add_layer("Reshape", [read, np.array([-1, 10])]), np.array([-1])]
+            )
+        g.output(g.add_layer("Neg", [g.add_layer("layers::around", [same, read])]), "y")
+        session = od.InferenceSession(g, device, fallback="error")
+        (y,) = session.run(None, {"x": x})
+        padded = np.pad(x + 1, 64)
+        assert (y == -(x + 1 + padded[: -2 * 64] - padded[2 * 64 :])).all()
+
+    def test_two_results_do_not_share_what_both_may_take(self) -> None:
+        @od.kernel("layers::both", inputs="x", outputs="a b", in_place={"a": "x", "b": "x"})
+        class Both:
+            def infer(self, n: Any) -> Any:
+                return {"a": n["x"].like(), "b": n["x"].like()}
+
+            def index_space(self, n: Any) -> Any:
+                return n["x"].shape
+
+            def access(self, n: Any) -> Any:
+                return n.elementwise("x", "a", "b")
+
+            def body(self, t: Any) -> None:
+                t.a[:], t.b[:] = t.x + 1, t.x + 2
+
+        od.maps("Both", domain="layers")(Both)
+        g, x = od.Graph(), np.arange(5000, dtype=np.float32)
+        _, b = g.add_layer("layers::both", [g.add_layer("Neg", [g.input("x", x.shape)])])
+        g.output(g.add_layer("Neg", [b]), "y")
+        (y,) = od.InferenceSession(g, fallback="error").run(None, {"x": x})
+        assert (y == x - 2).all()
+
 
 def test_whole_rows_in_the_memory_of_the_input() -> None:
     class Turned(od.Layer):
