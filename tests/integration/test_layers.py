@@ -83,6 +83,29 @@ def test_moves_of_a_global_layer(device: str, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float16])
+def test_moves_of_one_element(device: str, dtype: type) -> None:
+    class Picked(od.Layer):
+        name = "layers::picked"
+        inputs, outputs = "x:f32|i8|f16", "y z"
+
+        def shape(self, n: Any) -> Any:
+            return {"y": n["x"].like(()), "z": n["x"].like((3,))}
+
+        def global_(self, g: Any) -> None:
+            g.copy(g.y, g.x[1, 2, 3, 4])
+            g.copy(g.z[1], g.x[0, 0, 0, 5])
+            g.copy(g.z[::2], g.x[1, 1, ::7, 3][:2])
+
+    x, g = (50 * X).astype(dtype), od.Graph()
+    for made, name in zip(g.add_layer("layers::picked", [g.input("x", x.shape, x.dtype)]), "yz", strict=True):
+        g.output(made, name)
+    y, z = od.InferenceSession(g, device, fallback="error").run(None, {"x": x})
+    assert y == x[1, 2, 3, 4]
+    assert (z == [x[1, 1, 0, 3], x[0, 0, 0, 5], x[1, 1, 7, 3]]).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_local_layer_reads_its_parameters(device: str) -> None:
     class Scaled(od.Layer):
         name = "layers::scaled"
@@ -260,6 +283,18 @@ class TestMemoryOfAnInput:
         (y,) = session.run(None, {"x": x})
         padded = np.pad(x + 1, 64)
         assert (y == -(x + 1 + padded[: -2 * 64] - padded[2 * 64 :])).all()
+
+    @pytest.mark.parametrize(
+        ("device", "shape"), [("npu1_1col", (12, 3714)), ("npu1", (300_000,)), ("npu2", (100, 999))]
+    )
+    def test_not_where_tiles_overhang(self, device: str, shape: tuple[int, ...]) -> None:
+        """Tiles that would overhang are shifted back: some elements are computed twice, of the same input."""
+        self.declared()
+        g, x = od.Graph(), np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        inner = g.add_layer("layers::next", [g.add_layer("Neg", [g.input("x", shape)])])
+        g.output(g.add_layer("Neg", [inner]), "y")
+        (y,) = od.InferenceSession(g, device, fallback="error").run(None, {"x": x})
+        assert (y == x - 1).all()
 
     def test_two_results_do_not_share_what_both_may_take(self) -> None:
         @od.kernel("layers::both", inputs="x", outputs="a b", in_place={"a": "x", "b": "x"})
