@@ -185,7 +185,7 @@ class MemberOperator(Operator):
         sizes = {x.name: 4 * int(x.chunk_words(nest, tiles, k_tile)) for x in nest.strided}
         largest = max(sizes, key=lambda name: sizes[name])
         scratch = sum(self.instance.scratch.values())
-        if scratch > limits.buffer_bytes - min(sizes.values()):
+        if scratch and scratch > limits.buffer_bytes - min(sizes.values()):
             given = f"its scratch takes {counted(scratch, 'byte')}; a core holds {limits.buffer_bytes}"
             return Unsupported(given, "scratch that leaves room for its operands")
         doubled = sum(2 * size for name, size in sizes.items() if name not in self.made)

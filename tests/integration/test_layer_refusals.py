@@ -288,3 +288,22 @@ def test_methods_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
             run(**{"local": same, name: forever})
     with pytest.raises(od.KernelTimeoutError, match="no end within"):
         run(global_=forever)
+
+
+def test_rows_that_no_core_holds_are_named() -> None:
+    class Rows(od.Layer):
+        name = "refused::rows"
+
+        def index_space(self, n: Any) -> Any:
+            return n["x"].shape[:1]
+
+        def access(self, n: Any) -> Any:
+            return {name: (n.dim(0), n.whole()) for name in "xy"}
+
+        def local(self, t: Any) -> None:
+            t.y[:] = t.x[:, ::-1]
+
+    g = od.Graph()
+    g.output(g.add_layer("refused::rows", [g.input("x", (4, 40_000))]))
+    with pytest.raises(od.UnsupportedModelError, match=r"operand x .* needs 160,000 bytes in every call"):
+        od.InferenceSession(g, fallback="error")
