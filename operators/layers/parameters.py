@@ -26,6 +26,7 @@ from onedispatch.operators.plugin.refusals import refusal
 
 _SCALARS: Mapping[Any, str] = {int: "i32", float: "f32", bool: "u32"}
 _LISTS: Mapping[Any, str] = {int: "i32", float: "f32"}
+_I32 = np.iinfo(np.int32)
 _TYPES = (
     "int, float, bool, str, Literal of texts, tuple[int, ...] or tuple[float, ...], of any or fixed length"
 )
@@ -112,6 +113,8 @@ class Parameter:
         numbers = isinstance(value, list | tuple) and all(
             isinstance(x, kinds) and not isinstance(x, bool) for x in value
         )
+        if numbers and self.member is int and not all(_I32.min <= x <= _I32.max for x in value):
+            raise ValueError(f"{self.accepted} from {_I32.min} to {_I32.max}")
         if not numbers or (self.length >= 0 and len(value) != self.length):
             raise ValueError(self.accepted)
         return tuple(map(self.member, value))

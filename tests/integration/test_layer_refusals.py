@@ -307,3 +307,20 @@ def test_rows_that_no_core_holds_are_named() -> None:
     g.output(g.add_layer("refused::rows", [g.input("x", (4, 40_000))]))
     with pytest.raises(od.UnsupportedModelError, match=r"operand x .* needs 160,000 bytes in every call"):
         od.InferenceSession(g, fallback="error")
+
+
+def test_lists_of_numbers_that_i32_cannot_hold() -> None:
+    class Listed(od.Layer):
+        name = "refused::listed"
+
+        class Params:
+            places: tuple[int, ...] = ()
+
+        def local(self, t: Any) -> None:
+            t.y[:] = t.x
+
+    g = od.Graph()
+    g.output(g.add_layer("refused::listed", [g.input("x", (4,))], {"places": [1, 1 << 40]}))
+    accepted = "accepted: a list of whole numbers from -2147483648 to 2147483647"
+    with pytest.raises(od.KernelParameterInvalidError, match=accepted):
+        od.InferenceSession(g, fallback="error")
