@@ -149,12 +149,20 @@ class LayerKernel(PythonKernel):
 
     @cached_property
     def _body(self) -> Callable[[Any], None]:
+        return self._running(lambda tile: parameters.of_tile(self.params, self.parameters, tile))
+
+    def _counted_body(self, node: Node) -> Callable[..., Any] | None:
+        """With the node's parameters: what counts has ones in place of lists and text."""
+        params = self.made(node).params
+        return self._running(lambda tile: params) if self.has_local else None
+
+    def _running(self, params_of: Callable[[Any], Any]) -> Callable[[Any], None]:
         function = self.local
 
         @wraps(function)
         def call(tile: Any) -> None:
             layer = self.cls()
-            layer.params = parameters.of_tile(self.params, self.parameters, tile)
+            layer.params = params_of(tile)
             given = LayerTile(tile, layer.params, SIZES)
             given.begin()
             answer = function(layer, given)

@@ -102,7 +102,7 @@ class PythonKernel(PluginKernel):
         return self._bound(node, outputs, access, self.kernel.in_place)
 
     def _counted(self, node: Node, instance: KernelInstance) -> float | None:
-        own = self.method("body")
+        own = self._counted_body(node)
         if own is None:
             return None
         given = {one.name: node.given(one.name) for one in self.kernel.inputs}
@@ -115,6 +115,10 @@ class PythonKernel(PluginKernel):
 
         dtype, _ = instance.outputs[self.kernel.outputs[0].name]
         return counted_work(call, DTYPES[dtype], node.target)
+
+    def _counted_body(self, node: Node) -> Callable[..., Any] | None:
+        """The body that work is counted on, as it runs for a node."""
+        return self.method("body")
 
     def _access(self, node: Node) -> dict[str, tuple[Interval, ...]]:
         answer = self._ask("access", node)
