@@ -115,7 +115,7 @@ def _ran(
     node = Node(plugin.kernel, case.spec(plugin.kernel), device)
     if not said(plugin.made(node), "just_reshape"):
         return
-    if plugin.has_local:
+    if plugin.has_body:
         yield "local", _local(reporter, plugin, node, case, options)
     if plugin.has_global:
         with reporter.quiet():  # a session says nothing meanwhile

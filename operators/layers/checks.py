@@ -40,6 +40,13 @@ def _refuse(node: Node, target: str, source: str, given: str, why: str) -> None:
     )
 
 
+def checked_bytes(node: Node, what: str, size: Any) -> int:
+    """``size``, which the method ``what`` answered. Raises ``KernelError`` for what is no number of bytes."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise node.refuse("parameter_invalid", what, repr(size), "bytes, from 0 on")
+    return size
+
+
 def check_slices(kernel: CustomKernel, layer: LayerMethods, node: Node, instance: KernelInstance) -> None:
     """Raises ``KernelAccessError`` where hooks for slices say less than members touch."""
     if not said(layer, "is_backslice_optimize_support_layer") or not kernel.inputs:

@@ -90,12 +90,8 @@ class LayerKernel(PythonKernel):
             _ = self.functions
 
     @property
-    def has_local(self) -> bool:
-        return overridden(self.cls, "local") or bool(self.kernel.library)
-
-    @property
     def has_body(self) -> bool:
-        return self.has_local
+        return overridden(self.cls, "local") or bool(self.kernel.library)
 
     @property
     def made_up(self) -> Mapping[str, Any]:
@@ -125,7 +121,7 @@ class LayerKernel(PythonKernel):
         if not callable(function):
             return None
         if name == "body":
-            return self._body if self.has_local else self._no_body
+            return self._body if self.has_body else self._no_body
         if hasattr(LayerMethods, own) and not overridden(self.cls, own):
             return self._of_one_member(name)
 
@@ -154,7 +150,7 @@ class LayerKernel(PythonKernel):
     def _counted_body(self, node: Node) -> Callable[..., Any] | None:
         """With the node's parameters: what counts has ones in place of lists and text."""
         params = self.made(node).params
-        return self._running(lambda tile: params) if self.has_local else None
+        return self._running(lambda tile: params) if self.has_body else None
 
     def _running(self, params_of: Callable[[Any], Any]) -> Callable[[Any], None]:
         function = self.local

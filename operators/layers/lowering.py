@@ -10,8 +10,9 @@ from typing import Any
 
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.interface.operator import Lowering, Operator
+from onedispatch.operators.layers.checks import checked_bytes
 from onedispatch.operators.layers.layer_kernel import LayerKernel
-from onedispatch.operators.layers.methods import LayerMethods, overridden, said
+from onedispatch.operators.layers.methods import LayerMethods, said
 from onedispatch.operators.layers.program import GlobalProgram
 from onedispatch.operators.lowering.movement import emit_renamed
 from onedispatch.operators.plugin.lowering import MemberOperator, check_device, check_made, member_operator
@@ -35,7 +36,7 @@ def lower_layer(plugin: LayerKernel, node: Node, lowering: Lowering) -> None:
         _rename(plugin, node, lowering)
         return
     why = ""
-    if plugin.has_local and not (plugin.has_global and said(layer, "force_use_global_layer")):
+    if plugin.has_body and not (plugin.has_global and said(layer, "force_use_global_layer")):
         try:
             lowering.emit(member_operator(plugin, node, plugin.instantiate(node), lowering))
             return
@@ -115,15 +116,11 @@ class LayerOperator(MemberOperator):
 
     def buffer_bytes(self, schedules: Sequence[Schedule]) -> int:
         """The most that ``get_local_buffer_size`` says of tiles of these schedules."""
-        layer = self.layer
-        if not overridden(type(layer), "get_local_buffer_size"):
+        if not self.instance.scratch:
             return 0
-        needs = [said(layer, "get_local_buffer_size", self._split(one)) for one in schedules]
-        for need in needs:
-            if isinstance(need, bool) or not isinstance(need, int) or need < 0:
-                what = "get_local_buffer_size"
-                raise self.node.refuse("parameter_invalid", what, repr(need), "bytes, from 0 on")
-        return max(needs, default=0)
+        layer, what = self.layer, "get_local_buffer_size"
+        needs = [said(layer, what, self._split(one)) for one in schedules]
+        return max((checked_bytes(self.node, what, need) for need in needs), default=0)
 
     def _split(self, schedule: Schedule) -> tuple[int, int, int, int]:
         """The largest tile of the first result, as four dimensions."""
@@ -146,7 +143,7 @@ class LayerOperator(MemberOperator):
     @property
     def may_keep(self) -> bool:
         """Not where its buffer is for the tiles that it has."""
-        return super().may_keep and not overridden(type(self.layer), "get_local_buffer_size")
+        return super().may_keep and not self.instance.scratch
 
     def _with_room(self, found: Operator) -> Operator:
         """``found``, whose tiles are others. Raises ``Unsupported`` where they need a larger buffer."""

@@ -22,6 +22,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.interface.operator import Lowering
+from onedispatch.operators.layers.checks import checked_bytes
 from onedispatch.operators.layers.layer_kernel import LayerKernel
 from onedispatch.operators.layers.methods import LayerMethods, said
 from onedispatch.operators.lowering.boxes import BoxCopy, CoordinateMap, emit_boxes, emit_slab
@@ -198,7 +199,7 @@ class GlobalProgram:
 
     def local(self, **operands: View | None) -> None:
         """Runs the layer's own ``local`` as if a node had these tensors: inputs to read, results to write."""
-        if not self._plugin.has_local:
+        if not self._plugin.has_body:
             raise self.refused("g.local", "a layer without local", "one that has it", "not_supported")
         self._call(self._plugin, operands, self._node.spec.attributes, "g.local")
 
@@ -239,10 +240,8 @@ class GlobalProgram:
         return frozenset(self._plugin.dynamic_results.values())
 
     def _checked_room(self) -> int:
-        size = said(self._layer, "get_global_buffer_size")
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise self.refused("get_global_buffer_size", repr(size), "bytes, from 0 on")
-        return size
+        what = "get_global_buffer_size"
+        return checked_bytes(self._node, what, said(self._layer, what))
 
     def _whole(self, tensor: TensorSpec) -> View:
         dims = range(len(tensor.shape))

@@ -11,7 +11,6 @@ from onedispatch.operators.plugin.instance_checks import is_size
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.text import span
 
-_OWN = ("_tile", "params", "_ends")
 _MOVES = frozenset({"copy", "fill", "local", "call", "load", "store"})
 
 
