@@ -56,14 +56,13 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
     return list(given)
 
 
-def check_parameters(operator: Operator, about: str) -> None:
-    """Raises ``OperatorError`` where parameters are no bytes, or not as many as the arg map says."""
+def check_parameters(operator: Operator, about: str, entries: Sequence[ArgMap]) -> None:
+    """Raises ``OperatorError`` where parameters are no bytes, or not as many as its arg map says."""
     refuse = _refusing(operator, about)
     where = f"operator {operator.name} of {about}"
     params = asked_of(operator, where, operator.super_kernel_params, Unsupported)
     if not isinstance(params, bytes | bytearray | memoryview):
         raise refuse("super_kernel_params", repr(params), "bytes")
-    entries = asked_of(operator, where, operator.arg_map, Unsupported)
     said = [entry.size for entry in entries if entry.kind is ArgKind.CONST_KERNEL_PARAM_INPUT]
     if sum(said) != len(params):
         given = f"{counted(sum(said), 'byte')} of kernel parameters (CONST_KERNEL_PARAM_INPUT)"

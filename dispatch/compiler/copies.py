@@ -29,8 +29,7 @@ def build(operator: Operator, about: str) -> None:
     Raises ``Unsupported`` where it refuses only now, ``InternalError`` that names it, with ``about``, for
     what no operator may raise.
     """
-    checked_arg_map(operator, about)
-    check_parameters(operator, about)
+    check_parameters(operator, about, checked_arg_map(operator, about))
     check_transaction(operator, about)
     asked_of(operator, f"operator {operator.name} of {about}", operator.explain, Unsupported)
 
