@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where results must not take the memory of an input, although their operator says that they may."""
+"""Results in the memory of an input: what they save, and where they must not take it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from onnx import ModelProto, helper
 
 import onedispatch as od
 from onedispatch.operators.plugin import catalog
+from tests.plugins import model, value
 
 
 @pytest.fixture(autouse=True)
@@ -19,13 +21,62 @@ def forgotten() -> Iterator[None]:
     catalog.forget(__file__)
 
 
-def declared() -> None:
+def declared() -> type[od.Layer]:
     class Next(od.Layer):
         name = "layers::next"
         is_share_mem_layer = True
 
         def local(self, t: Any) -> None:
             t.y[:] = t.x + 1
+
+    return Next
+
+
+class TestMemoryOfAnInput:
+    """A result in the memory of the input that nothing else reads."""
+
+    @staticmethod
+    def chain(op_type: str, *, read_again: bool) -> ModelProto:
+        nodes = [helper.make_node(op_type, [f"v{i}"], [f"v{i + 1}"], domain="layers") for i in range(4)]
+        nodes.append(helper.make_node("Add", ["v2" if read_again else "v4", "v4"], ["y"]))
+        return model([*nodes], [value("v0", [300, 65])], [value("y", None)])
+
+    @staticmethod
+    def declared() -> None:
+        following = declared()
+
+        class After(od.Layer):
+            name = "layers::after"
+
+            def can_inplace(self, data_prec: str) -> bool:
+                assert data_prec == "f32"
+                return True
+
+            local = following.local
+
+        class Apart(od.Layer):
+            name = "layers::apart"
+            local = following.local
+
+    @pytest.mark.parametrize("groups", ["off", "on"])
+    @pytest.mark.parametrize("read_again", [False, True])
+    def test_less_scratch_and_the_same_bits(self, groups: str, read_again: bool) -> None:
+        self.declared()
+        x = np.random.default_rng(2).standard_normal((300, 65)).astype(np.float32)
+        found = {}
+        for op_type in ("Next", "After", "Apart"):
+            session = od.InferenceSession(
+                self.chain(op_type, read_again=read_again), fallback="error", groups=groups
+            )
+            (y,) = session.run(None, {"v0": x})
+            values = [x]
+            for _ in range(4):
+                values.append(values[-1] + np.float32(1))
+            assert (y == values[2 if read_again else 4] + values[4]).all()
+            (executable,) = session.model.executables.values()
+            found[op_type] = executable.device_steps[0].sizes[2]
+        assert found["Next"] == found["After"]
+        assert groups == "on" or found["Next"] < found["Apart"]
 
 
 @pytest.mark.parametrize("device", ["npu1", "npu2"])
