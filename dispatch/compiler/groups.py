@@ -30,7 +30,8 @@ from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 
 PLANS = 3  # that are followed at a time
-LEAST_SAVED, UNSEEN = 0.01, 2000  # of what the operators of a group cost; cycles less that models do not see
+LEAST_SAVED = 0.01  # of the cycles of a group's operators
+UNSEEN = 2000  # cycles that a group saves beyond what the cost model sees
 ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
 
 

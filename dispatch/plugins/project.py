@@ -233,7 +233,7 @@ def _check_names(found: list[FoundLayer]) -> None:
 
 @contextmanager
 def importing(project: Project) -> Iterator[None]:
-    """Within the block the project's modules are imported from its files, whatever else has their names.
+    """Within the block the project's modules are imported from its files, before others of the same names.
 
     What was imported is forgotten. The package's own ``__init__`` does not run: so a file that fails hides
     no other.

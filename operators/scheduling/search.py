@@ -84,7 +84,7 @@ def counted_cheapest(found: Shortlist) -> tuple[Solution, float]:
 
 def counted_best(found: Shortlist) -> tuple[Solution, float]:
     """The same, but of several that cost about as much the one with the fewest kernel calls: each is work
-    for cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
+    for cores, locks and DMAs that no estimate sees whole, and for the simulator.
     """
     counted = _Counted(found)
     cheapest, least = counted.cheapest()

@@ -125,7 +125,7 @@ def test_shapes_follow_from_values_that_follow_from_shapes() -> None:
     assert y.shape == (2, 240)
     other = od.Graph()
     open_size = other.add_layer("Reshape", [other.input("z", ("n", "m", 4)), np.array([0, -1])])
-    assert open_size.shape == ("n", None)  # and no name that nobody gave
+    assert open_size.shape == ("n", None)  # and no made-up name
     g.output(y)
     (made,) = od.InferenceSession(g, fallback="error").run(None, {"x": X})
     assert (made == X.reshape(2, 240)).all()

@@ -50,14 +50,17 @@ def ran(*arguments: object, answers: str | None = None) -> tuple[int, str, BaseE
 
 
 def invoke(*arguments: object, answers: str | None = None) -> str:
-    code, told, error = ran(*arguments, answers=answers)
-    assert code == 0, (told, error)
-    return told
+    code, printed, error = ran(*arguments, answers=answers)
+    assert code == 0, (printed, error)
+    return printed
 
 
 def refused(*arguments: object) -> str:
-    _, told, error = ran(*arguments)
-    assert isinstance(error, od.OneDispatchError) and not isinstance(error, od.InternalError), (told, error)
+    _, printed, error = ran(*arguments)
+    assert isinstance(error, od.OneDispatchError) and not isinstance(error, od.InternalError), (
+        printed,
+        error,
+    )
     return str(error)
 
 
@@ -317,19 +320,19 @@ def test_what_is_older_than_its_source_is_built(every: Path) -> None:
         every / "acme" / name for name in ("libevery.so", "every.cpp", "acme_params.h")
     )
     assert listed(every)["acme::every"]["compiled"] == "not built"
-    told = invoke("build", every)
-    assert all(f"wrote {file.resolve()}" in told for file in (library, header))
+    printed = invoke("build", every)
+    assert all(f"wrote {file.resolve()}" in printed for file in (library, header))
     assert listed(every)["acme::every"]["compiled"] == "built"
     first = library.stat().st_mtime_ns
     assert "is newer than its sources" in invoke("build", every) and library.stat().st_mtime_ns == first
     os.utime(library, (STALE, STALE))
     assert listed(every)["acme::every"]["compiled"] == "older than its source"
     assert f"wrote {library.resolve()}" in invoke("build", every) and library.stat().st_mtime_ns != STALE
-    told = invoke("rebuild", every)
-    assert all(f"wrote {file.resolve()}" in told for file in (library, header))
+    printed = invoke("rebuild", every)
+    assert all(f"wrote {file.resolve()}" in printed for file in (library, header))
     (every / "acme/every.py").write_text(EVERY.replace("share: float = 0.25", "share: float = 0.5"))
-    told = invoke("build", every)
-    assert all(f"wrote {file.resolve()}" in told for file in (library, header))
+    printed = invoke("build", every)
+    assert all(f"wrote {file.resolve()}" in printed for file in (library, header))
     assert "0.5" in header.read_text() and source.read_text() == EVERY_CPP
 
 
@@ -387,14 +390,14 @@ def test_layers_are_listed(every: Path) -> None:
         "library": None,
         "compiled": None,
     }
-    told = invoke("list", every)
+    printed = invoke("list", every)
     for part in (
         "2 layers",
         "acme.Every",
         "mode: Literal['plain', 'half'] = 'plain'",
         "size: tuple[int, int] = (1, 2)",
     ):
-        assert part in told
+        assert part in printed
     assert listed() == {}  # reading a project makes nothing known
     assert list(listed("--plugin", every / "acme/crop.py")) == ["acme::crop"]
 
@@ -429,10 +432,10 @@ def test_a_layer_is_removed_file_by_file() -> None:
     invoke("build", "acme")
     before = files()
     assert ran("remove", "double", "acme", answers="")[0] == 1 and files() == before
-    told = invoke("remove", "acme::double", "acme", answers="y\nn\ny\nn\n")
+    printed = invoke("remove", "acme::double", "acme", answers="y\nn\ny\nn\n")
     gone = {"acme/double.py", "acme/libdouble.so"}
-    assert files() == before - gone and told.count("as you said") == 2
-    assert all(f"stays: {Path('acme').resolve() / name}" in told for name in files())
+    assert files() == before - gone and printed.count("as you said") == 2
+    assert all(f"stays: {Path('acme').resolve() / name}" in printed for name in files())
     assert "accepted: acme::crop" in refused("remove", "double", "acme", "--yes")
     invoke("remove", "crop", "acme", "--yes")
     assert files() == before - gone - {"acme/crop.py", "test_acme_crop.py"}
@@ -443,8 +446,8 @@ def test_what_other_layers_need_stays() -> None:
     Path("mine.py").write_text("kept")
     file = Path("acme/acme/crop.py")
     file.write_text(file.read_text() + "\n\nclass Other(Crop):\n    name = 'acme::other'\n")
-    told = invoke("remove", "crop", "acme", "--yes")
-    assert "no file is of crop alone" in told and "acme::other too" in told and file.exists()
+    printed = invoke("remove", "crop", "acme", "--yes")
+    assert "no file is of crop alone" in printed and "acme::other too" in printed and file.exists()
     Path("mine.py").write_text("broken = [\n")
     Path("acme/acme/linked.py").symlink_to(Path("mine.py").resolve())
     assert "accepted: acme::crop, acme::other" in refused("remove", "../../mine", "acme", "--yes")
@@ -482,17 +485,17 @@ MOVES = """
 
 
 def checked(*arguments: object) -> tuple[int, dict[str, list[dict[str, object]]]]:
-    code, told, error = ran("check", *arguments, "--json")
-    assert told.startswith("{"), (told, error)
-    return code, {row["kernel"]: row["findings"] for row in json.loads(told)["kernels"]}
+    code, printed, error = ran("check", *arguments, "--json")
+    assert printed.startswith("{"), (printed, error)
+    return code, {row["kernel"]: row["findings"] for row in json.loads(printed)["kernels"]}
 
 
 def test_a_new_project_is_clean() -> None:
     invoke("new", "acme::crop")
     invoke("new", "acme::double", "--cpp")
     invoke("build", "acme")
-    told = invoke("check", "acme")
-    assert "acme::double@1: clean (" in told and "acme::crop@1: clean (0 cases)" in told
+    printed = invoke("check", "acme")
+    assert "acme::double@1: clean (" in printed and "acme::crop@1: clean (0 cases)" in printed
     assert "double" not in invoke("check", "acme", "crop") and "crop" not in invoke(
         "check", "acme", "acme::double"
     )
@@ -541,12 +544,14 @@ def test_parameters_without_defaults_are_made_up() -> None:
     text = file.read_text().replace("        factor: float = 1.0\n", more)
     file.write_text(text.replace("t.params.factor *", "(t.params.factor + t.params.size[1]) *"))
     assert checked("acme") == (0, {"acme::double@1": []})
-    told = json.loads(ran("check", "acme", "--json")[1])["kernels"][0]
-    assert "x=f32[3, 5] factor=0.75 size=[2,2] weights=[2.0] mode='text'" in told["cases"]
+    printed = json.loads(ran("check", "acme", "--json")[1])["kernels"][0]
+    assert "x=f32[3, 5] factor=0.75 size=[2,2] weights=[2.0] mode='text'" in printed["cases"]
     examples = "    examples = [{'x': (3, 5), 'factor': 1.0, 'size': [1, 2], 'weights': [], 'mode': 'a'}]\n"
     file.write_text(file.read_text().replace("    class Params", f"{examples}\n    class Params"))
-    told = json.loads(ran("check", "acme", "--json")[1])["kernels"][0]
-    assert [case for case in told["cases"] if case] == ["x=f32[3, 5] factor=1 size=[1,2] weights=[] mode='a'"]
+    printed = json.loads(ran("check", "acme", "--json")[1])["kernels"][0]
+    assert [case for case in printed["cases"] if case] == [
+        "x=f32[3, 5] factor=1 size=[1,2] weights=[] mode='a'"
+    ]
 
 
 def test_a_header_that_disagrees_with_params(every: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices of a layer's tensors: what backward says is enough for what forward gives, whatever the access."""
+"""Slices of a layer's tensors: what backward says is enough for what forward gives, for any access."""
 
 from __future__ import annotations
 

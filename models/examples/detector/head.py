@@ -20,7 +20,7 @@ class DetectionOutput(od.Layer):
 
     A cell's channels are the centre within the cell (logistic), width and height (exponential, of the map's
     anchor), whether an object has its centre there, and a number for each class. Boxes come by score; one
-    of which a better one covers more than ``overlap`` is left out, whatever its class.
+    of which a better one covers more than ``overlap`` is left out, of any class.
     """
 
     name = "acme::detection_output"
