@@ -74,6 +74,7 @@ class _Emitter:
         self.delivered = region.delivered
         self.root = region.root
         self.constants = _Constants()
+        self.taken: dict[str, str] = {}  # intermediates in the memory of another
 
     def step(self) -> DeviceStep:
         storage = _Storage()
@@ -130,12 +131,12 @@ class _Emitter:
             for entry in placed.entries:
                 if entry.kind is ArgKind.SCRATCH_PAD and entry.size:
                     first[_pad_name(index)] = last[_pad_name(index)] = index
-        taken = self._in_place(first, last)
-        alone = [n for n in first if n not in taken]
+        self.taken = self._in_place(first, last)
+        alone = [n for n in first if n not in self.taken]
         plan = memory.plan([memory.Interval(n, self._bytes(n), first[n], last[n]) for n in alone])
         storage.sizes[SCRATCH] = plan.size
         storage.at.update({n: (SCRATCH, at) for n, at in plan.offsets.items()})
-        storage.at.update({n: storage.at[source] for n, source in taken.items()})
+        storage.at.update({n: storage.at[source] for n, source in self.taken.items()})
         return plan.lower_bound
 
     def _in_place(self, first: dict[str, int], last: dict[str, int]) -> dict[str, str]:
@@ -235,7 +236,7 @@ class _Emitter:
                 if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
             }
             pad = storage.at.get(_pad_name(index), (SCRATCH, 0))[1]
-            in_place = bool(placed.operator.in_place)
+            in_place = any(made.name in self.taken for made in op.outputs)
             bindings = Bindings(tensors, const_at[index], params_at[index], pad, in_place=in_place)
             # Tensors without elements have no bytes and no place; their operator has no work.
             entries = [e for e in entries if e.size]
