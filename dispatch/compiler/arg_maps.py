@@ -5,15 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 
+import numpy as np
+
+from onedispatch.dispatch.base import limits
+from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.interface.operator import Operator, Unsupported
+from onedispatch.operators.interface.operator import MOST_ARGUMENTS, Operator, Unsupported
 from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.transactions import ArgKind, ArgMap, Device, Transaction
 from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.base.boundary import source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted, span
 
 Refuse = Callable[[str, str, str], OperatorError]
@@ -28,14 +34,15 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
     """
 
     refuse = _refusing(operator, about)
+    where = f"operator {operator.name} of {about}"
     try:
-        where = f"operator {operator.name} of {about}"
         given = asked_of(operator, where, operator.arg_map, Unsupported)
-        reads = asked_of(operator, where, lambda: len(operator.activations), Unsupported)
+        reads = len(asked_of(operator, where, lambda: operator.activations, Unsupported))
     except TransactionError as error:  # of an entry that cannot be
-        raise refuse(error.where, error.given, error.accepted) from error
+        raise OperatorError(error.where, error.given, error.accepted, "correct that class") from error
     if not isinstance(given, list | tuple):
-        raise refuse("arg map", repr(given), "a list of ArgMap")
+        raise refuse("arg map", bounded_repr(given), "a list of ArgMap")
+    _check_activations(operator, where, refuse)
     tensors = {
         ArgKind.INPUT: range(reads),
         ArgKind.OUTPUT: range(reads, reads + len(operator.outputs)),
@@ -43,40 +50,46 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
     for index, entry in enumerate(given):
         at = f"arg map, entry {index}"
         if not isinstance(entry, ArgMap):
-            raise refuse(at, repr(entry), "an ArgMap")
+            raise refuse(at, bounded_repr(entry), "an ArgMap")
         if not isinstance(entry.kind, ArgKind):
             raise refuse(f"{at}, kind", repr(entry.kind), f"an ArgKind: {', '.join(ArgKind.__members__)}")
+        _check_numbers(entry, f"{at} ({entry.kind.name})", refuse)
+        limits.BUFFER_BYTES.check(f"{where}, {source_of(type(operator))}: {at}", entry.end)
         known = tensors.get(entry.kind)
         if known is not None and entry.onnx_arg_idx not in known:
             accepted = f"{span(known.start, known.stop - 1)}: inputs count from 0, outputs behind them"
             what = f"{at} ({entry.kind.name}, argument {entry.xrt_arg_idx}), onnx_arg_idx"
             raise refuse(what, str(entry.onnx_arg_idx), accepted)
     _check_outputs(operator, given, reads, refuse)
+    _check_scratch(given, refuse)
     _check_constants(operator, given, about, refuse)
     return list(given)
 
 
-def check_parameters(operator: Operator, about: str, entries: Sequence[ArgMap]) -> None:
-    """Raises ``OperatorError`` where parameters are no bytes, or not as many as its arg map says."""
+def parameters_of(operator: Operator, about: str, entries: Sequence[ArgMap]) -> bytes:
+    """Returns the parameters of an operator. Raises ``OperatorError`` where they are no bytes, or not as many
+    as ``entries``, its arg map, say."""
     refuse = _refusing(operator, about)
     where = f"operator {operator.name} of {about}"
     params = asked_of(operator, where, operator.super_kernel_params, Unsupported)
     if not isinstance(params, bytes | bytearray | memoryview):
-        raise refuse("super_kernel_params", repr(params), "bytes")
+        raise refuse("super_kernel_params", bounded_repr(params), "bytes")
     said = [entry.size for entry in entries if entry.kind is ArgKind.CONST_KERNEL_PARAM_INPUT]
     if sum(said) != len(params):
         given = f"{counted(sum(said), 'byte')} of kernel parameters (CONST_KERNEL_PARAM_INPUT)"
         raise refuse("arg map", given, f"{len(params)}, which super_kernel_params gives")
+    return bytes(params)
 
 
-def check_transaction(operator: Operator, about: str) -> None:
-    """Raises ``OperatorError`` for what is no transaction, of a class that writes its own."""
+def transaction_of(operator: Operator, about: str) -> bytes:
+    """Returns the transaction of an operator. Raises ``OperatorError`` for what is none, of a class that
+    writes its own."""
     where, refuse = f"operator {operator.name} of {about}", _refusing(operator, about)
     made = asked_of(operator, where, operator.transaction, Unsupported)
     if not operator.owns_transaction:
-        return
+        return made
     if not isinstance(made, bytes | bytearray | memoryview):
-        raise refuse("transaction", repr(made), "the bytes of a transaction")
+        raise refuse("transaction", bounded_repr(made), "the bytes of a transaction")
     try:
         _check_locks(Transaction.from_bytes(made), operator.device, refuse)
     except TransactionError as error:
@@ -84,6 +97,19 @@ def check_transaction(operator: Operator, about: str) -> None:
     for name in ("in_place", "actual_sizes"):
         if not isinstance(getattr(operator, name), Mapping):
             raise refuse(name, repr(getattr(operator, name)), "names of tensors by name")
+    for name in ("kind", "work_basis"):
+        if not isinstance(getattr(operator, name), str):
+            raise refuse(name, repr(getattr(operator, name)), "text")
+    return bytes(made)
+
+
+def explanation_of(operator: Operator, about: str) -> tuple[str, ...]:
+    """Returns what an operator says of its schedule. Raises ``OperatorError`` for what are no lines."""
+    where = f"operator {operator.name} of {about}"
+    lines = asked_of(operator, where, operator.explain, Unsupported)
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+        raise _refusing(operator, about)("explain", bounded_repr(lines), "a list of lines of text")
+    return tuple(lines)
 
 
 def _check_locks(transaction: Transaction, device: Device, refuse: Refuse) -> None:
@@ -134,16 +160,51 @@ def _check_outputs(operator: Operator, entries: Sequence[ArgMap], reads: int, re
         raise refuse(f"arg map, entry {index} (OUTPUT), size", str(size), accepted)
 
 
+def _check_activations(operator: Operator, where: str, refuse: Refuse) -> None:
+    """Raises ``OperatorError`` for activations that are none of the operator's inputs."""
+    found = asked_of(operator, where, lambda: list(operator.activations), Unsupported)
+    known = [tensor.name for tensor in operator.inputs]
+    for index, tensor in enumerate(found):
+        if not isinstance(tensor, TensorSpec) or tensor.name not in known:
+            accepted = f"inputs of the operator: {', '.join(known) or 'it has none'}"
+            raise refuse(f"activations[{index}]", bounded_repr(tensor), accepted)
+
+
+def _check_numbers(entry: ArgMap, at: str, refuse: Refuse) -> None:
+    for name in ("xrt_arg_idx", "onnx_arg_idx", "offset", "size", "padding_offset"):
+        value = getattr(entry, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise refuse(f"{at}, {name}", bounded_repr(value), "a whole number")
+    if entry.xrt_arg_idx >= MOST_ARGUMENTS:
+        accepted = f"{span(0, MOST_ARGUMENTS - 1)}: DDR_PATCH names an argument in a byte"
+        raise refuse(f"{at}, xrt_arg_idx", str(entry.xrt_arg_idx), accepted)
+    if entry.kind is ArgKind.CTRL_PKT_BIN:
+        accepted = "control packets as a part of super_kernel_params, CONST_KERNEL_PARAM_INPUT"
+        raise refuse(at, "a kind that models have no buffer for", accepted)
+
+
+def _check_scratch(entries: Sequence[ArgMap], refuse: Refuse) -> None:
+    """Raises ``OperatorError`` for scratch of two arguments that is the same bytes: an operator has one pad,
+    and offsets of entries count from its start."""
+    pads = [(i, entry) for i, entry in enumerate(entries) if entry.kind is ArgKind.SCRATCH_PAD and entry.size]
+    for (_, a), (i, b) in combinations(pads, 2):
+        if a.offset < b.end and b.offset < a.end and a.xrt_arg_idx != b.xrt_arg_idx:
+            given = f"bytes {span(b.offset, b.end - 1)}, some of which argument {a.xrt_arg_idx} has, too"
+            accepted = f"bytes of its own: an offset from {a.end} on"
+            raise refuse(f"arg map, entry {i} (SCRATCH_PAD, argument {b.xrt_arg_idx})", given, accepted)
+
+
 def _check_constants(operator: Operator, entries: Sequence[ArgMap], about: str, refuse: Refuse) -> None:
-    """Raises ``OperatorError`` for an entry of constants beyond those that the operator formats."""
+    """Raises ``OperatorError`` for an entry of constants beyond those that the operator formats, and for
+    constants without an entry."""
+    where = f"operator {operator.name} of {about}"
+    room = asked_of(operator, where, lambda: operator.const_bytes, Unsupported)
+    if isinstance(room, bool) or not isinstance(room, int | np.integer) or room < 0:
+        raise refuse("const_bytes", bounded_repr(room), "a number of bytes from 0 on")
+    limits.BUFFER_BYTES.check(f"{where}, {source_of(type(operator))}: const_bytes", int(room))
     constants = [(i, entry) for i, entry in enumerate(entries) if entry.kind is ArgKind.CONST_INPUT]
-    if not constants:
-        return
-    room = asked_of(
-        operator, f"operator {operator.name} of {about}", lambda: operator.const_bytes, Unsupported
-    )
-    if not isinstance(room, int) or isinstance(room, bool):
-        raise refuse("const_bytes", repr(room), "a number of bytes")
+    if room and not constants:
+        raise refuse("arg map", f"no CONST_INPUT entry, where const_bytes is {room}", "one that has them")
     accepted = f"1 to {room}: const_bytes of the operator" if room else "no such entry: const_bytes is 0"
     for index, entry in constants:
         if not 0 < entry.size <= room:

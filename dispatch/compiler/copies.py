@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
-from onedispatch.dispatch.compiler.arg_maps import check_parameters, check_transaction, checked_arg_map
-from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.dispatch.compiler.arg_maps import (
+    checked_arg_map,
+    explanation_of,
+    parameters_of,
+    transaction_of,
+)
+from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.lowering.movement import Copy
-from onedispatch.operators.plugin.watchdog import asked_of
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
 
@@ -29,9 +33,9 @@ def build(operator: Operator, about: str) -> None:
     Raises ``Unsupported`` where it refuses only now, ``InternalError`` that names it, with ``about``, for
     what no operator may raise.
     """
-    check_parameters(operator, about, checked_arg_map(operator, about))
-    check_transaction(operator, about)
-    asked_of(operator, f"operator {operator.name} of {about}", operator.explain, Unsupported)
+    parameters_of(operator, about, checked_arg_map(operator, about))
+    transaction_of(operator, about)
+    explanation_of(operator, about)
 
 
 class Copies:

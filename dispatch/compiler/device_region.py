@@ -12,7 +12,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
+from onedispatch.dispatch.compiler.arg_maps import (
+    checked_arg_map,
+    explanation_of,
+    parameters_of,
+    transaction_of,
+)
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.mapping import Specs
 from onedispatch.dispatch.compiler.partition import Region
@@ -58,8 +63,20 @@ class PlacedOperator:
         return checked_arg_map(self.operator, named(self.nodes))
 
     @cached_property
+    def params(self) -> bytes:
+        return parameters_of(self.operator, named(self.nodes), self.entries)
+
+    @cached_property
+    def transaction(self) -> bytes:
+        return transaction_of(self.operator, named(self.nodes))
+
+    @cached_property
+    def schedule(self) -> tuple[str, ...]:
+        return explanation_of(self.operator, named(self.nodes))
+
+    @cached_property
     def const_bytes(self) -> int:
-        return self.ask(lambda op: op.const_bytes)
+        return int(self.ask(lambda op: op.const_bytes))
 
     def write_constants(self, out: Array) -> None:
         """Formats the operator's constants into ``out`` (uint8, zeroed)."""

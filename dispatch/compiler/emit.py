@@ -205,9 +205,8 @@ class _Emitter:
         blob = bytearray()
         offsets = []
         for placed in self.ops:
-            params = placed.ask(lambda op: op.super_kernel_params())
             offsets.append(len(blob))
-            blob += params
+            blob += placed.params
             blob += bytes(-len(blob) % memory.ALIGNMENT)
         for image in dict.fromkeys(self.images.reloads().values()):
             self.packets_at[image] = len(blob)
@@ -241,13 +240,12 @@ class _Emitter:
             # Tensors without elements have no bytes and no place; their operator has no work.
             entries = [e for e in entries if e.size]
             names[len(parts)] = placed.where
-            parts.append((placed.ask(lambda op: op.transaction()), entries, bindings))
-            schedule = placed.ask(lambda op: tuple(op.explain()))
+            parts.append((placed.transaction, entries, bindings))
             parts.append(self._timer(index + 1))
             nodes = tuple(node.name for node in placed.nodes)
             lines = tuple(_describe(placed, e, bindings) for e in entries)
             kind = op.kind or type(op).__name__
-            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule, op.work_basis))
+            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, placed.schedule, op.work_basis))
         parts += self._reload(len(self.ops), loads)
         fused = fuse(parts, dict(enumerate(storage.sizes)), names)
         return written_ahead(fused).to_bytes(), infos

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
+from onedispatch.dispatch.compiler.arg_maps import checked_arg_map, parameters_of
 from onedispatch.dispatch.compiler.device_region import DeviceRegion
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 from onedispatch.dispatch.compiler.partition import Region, place_of
@@ -20,7 +20,7 @@ from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution_rules import check_solution
-from onedispatch.transactions import ArgKind, Device
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
@@ -186,19 +186,10 @@ def check_kept(phase: str, units: Sequence[Unit]) -> None:
 
 def check_arguments(phase: str, units: Sequence[Unit]) -> None:
     """Arg maps describe the parameters that are handed over."""
-    for i, unit in enumerate(units):
-        if unit.operator is None:
-            continue
-        sizes = {
-            entry.kind: entry.size
-            for entry in checked_arg_map(
-                unit.operator, f"nodes {', '.join(node.name for node in unit.nodes)}"
-            )
-        }
-        params = len(unit.operator.super_kernel_params())
-        if sizes.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) != params:
-            field = f"units[{i}].operator.arg_map of {unit.operator.name}"
-            raise fault(phase, field, str(sizes), f"{counted(params, 'byte')} of parameters")
+    for unit in units:
+        if unit.operator is not None:
+            about = f"nodes {', '.join(node.name for node in unit.nodes)}"
+            parameters_of(unit.operator, about, checked_arg_map(unit.operator, about))
 
 
 # -- regions -----------------------------------------------------------------------------------------

@@ -3,29 +3,37 @@
 
 from __future__ import annotations
 
+import re
+
 from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
 from onedispatch.transactions import Transaction
-from onedispatch.transactions.base.errors import KernelError
+from onedispatch.transactions.base.errors import KernelError, SimulationError
+
+_BY = re.compile(r" (?:written|queued) by op (\d+)")  # of what is left behind at the end
 
 
-def blamed(error: KernelError, step: DeviceStep) -> KernelError:
-    """``error`` with ``node`` set, and named first in ``where``: that of the operator under way.
+def blamed(error: KernelError | SimulationError, step: DeviceStep) -> None:
+    """Names the operator under way first in ``where`` of ``error``; ``node`` of a kernel's is set, too.
 
     The remedy is about the kernel where it is a custom one: overlay and parameter block are right then.
     Every operator ends with a timer mark of its own, so those before the failing operation tell which it is.
     """
-    _advise(error, step)
-    at = getattr(error, "op_index", None)
-    if at is None or error.node:
-        return error
+    if isinstance(error, KernelError):
+        _advise(error, step)
+    index: int | None = getattr(error, "op_index", None)
+    left = _BY.search(error.given) if index is None else None
+    at = int(left.group(1)) if left else index
+    if at is None or (isinstance(error, KernelError) and error.node):
+        return
     ops = Transaction.from_bytes(step.transaction).ops
     ended = {op.id for op in ops[:at] if op.name == "RECORD_TIMER"}
     under_way = next((op for op in step.ops if op.timer not in ended), None)
     if under_way is not None:
-        error.node = "+".join(under_way.nodes) or under_way.name
-        error.where = f"node {error.node!r} ({under_way.op_type}), {error.where}"
-    return error
+        node = "+".join(under_way.nodes) or under_way.name
+        error.where = f"node {node!r} ({under_way.op_type}), {error.where}"
+        if isinstance(error, KernelError):
+            error.node = node
 
 
 def _advise(error: KernelError, step: DeviceStep) -> None:

@@ -283,7 +283,7 @@ class LoadedStep:
             state = run.wait()
         except OneDispatchError as error:
             self._session.reset(self._step.image)
-            if isinstance(error, KernelError):
+            if isinstance(error, KernelError | SimulationError):
                 blamed(error, self._step)
             raise
         finally:

@@ -145,10 +145,20 @@ def asked(
 def asked_of(
     operator: Any, about: str, question: Callable[[], T], meant: type[Exception] = OneDispatchError
 ) -> T:
-    """``question()``, which an operator's methods answer: under the clock where its class is from outside."""
+    """``question()``, which an operator's methods answer: under the clock where its class is from outside.
+
+    Errors that such a class raises by itself name operator and class, too.
+    """
     cls = type(operator)
     if cls.__module__.partition(".")[0] != "onedispatch":
-        answer: T = asked(question, about, meant=meant, named=cls)
+        try:
+            answer: T = asked(question, about, meant=meant, named=cls)
+        except meant:
+            raise
+        except OneDispatchError as error:
+            if about not in error.where:
+                error.where = f"{about}, {source_of(cls)}: {error.where}"
+            raise
         return answer
     with attributed_to(cls, about, meant):
         return question()

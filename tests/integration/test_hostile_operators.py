@@ -169,6 +169,17 @@ def forever(*_: Any) -> Any:
         pass
 
 
+def refuses(*_: Any) -> Any:
+    raise od.InputError("mine", "this", "that")
+
+
+def with_write(operator: Headed, address: int, value: int) -> bytes:
+    """Its transaction, and a register that it writes in the end."""
+    more = TransactionBuilder.for_device(operator.device)
+    more.write(address, value)
+    return fuse([Headed.transaction(operator), more.to_bytes()]).to_bytes()
+
+
 WRONG: dict[str, tuple[Changes, str]] = {
     "no arg map": (mapped(lambda m: None), "given None; accepted: a list of ArgMap"),
     "no entries": (mapped(lambda m: []), "no OUTPUT entry"),
@@ -186,7 +197,7 @@ WRONG: dict[str, tuple[Changes, str]] = {
         "64 bytes of kernel parameters",
     ),
     "few constants": ({"const_bytes": 64}, "CONST_INPUT.*given 128; accepted: 1 to 64"),
-    "constants below 0": ({"const_bytes": -1}, "CONST_INPUT"),
+    "constants below 0": ({"const_bytes": -1}, "const_bytes: given -1; accepted: a number of bytes"),
     "no number of constants": ({"const_bytes": "x"}, "const_bytes: given 'x'"),
     "nothing formatted": (
         {"format_const_params": lambda s, out=None: None},
@@ -217,6 +228,33 @@ WRONG: dict[str, tuple[Changes, str]] = {
     "in_place": ({"in_place": 3}, "in_place: given 3"),
     "explain": ({"explain": raises}, "ZeroDivisionError"),
     "nests": ({"nests": raises}, "ZeroDivisionError"),
+    "half a byte": (mapped(lambda m: [*m[:3], replace(m[3], size=640.5)]), "size: given 640.5"),
+    "True": (mapped(lambda m: [replace(m[0], onnx_arg_idx=True), *m[1:]]), "onnx_arg_idx: given True"),
+    "argument 300": (
+        mapped(lambda m: [*m, ArgMap(ArgKind.SCRATCH_PAD, 300, 0, 640, 64)]),
+        "xrt_arg_idx: given 300; accepted: 0 to 255",
+    ),
+    "control packets": (
+        mapped(lambda m: [*m, ArgMap(ArgKind.CTRL_PKT_BIN, 4, 0, 0, 64)]),
+        "CTRL_PKT_BIN.*super_kernel_params",
+    ),
+    "scratch of two": (
+        mapped(lambda m: [*m, ArgMap(ArgKind.SCRATCH_PAD, 5, 0, 0, 64)]),
+        "bytes 0 to 63, some of which argument 3 has, too; accepted: bytes of its own",
+    ),
+    "huge scratch": (mapped(lambda m: [*m[:3], replace(m[3], size=1 << 50)]), "entry 3.*at most 17,179"),
+    "huge constants": ({"const_bytes": 1 << 50}, "const_bytes.*at most 17,179"),
+    "half a byte of constants": ({"const_bytes": 12.5}, "const_bytes: given 12.5"),
+    "constants of no entry": (mapped(lambda m: [*m[:2], m[3]]), "no CONST_INPUT entry, where const_bytes"),
+    "activations of text": ({"activations": ["x"]}, r"activations\[0\]: given 'x'; accepted: inputs of"),
+    "activations of another": (
+        {"activations": property(lambda s: (TensorSpec("zz", np.dtype(np.float32), (8, 16)),))},
+        r"activations\[0\].*accepted: inputs of the operator: x, head",
+    ),
+    "kind": ({"kind": 3}, "kind: given 3; accepted: text"),
+    "lines": ({"explain": lambda s: [3]}, r"explain: given \[3\]; accepted: a list of lines"),
+    "an error of its own": ({"transaction": refuses}, "mine: given this; accepted: that"),
+    "an error of its own in arg_map": ({"arg_map": refuses}, "mine: given this; accepted: that"),
 }
 
 
@@ -225,7 +263,54 @@ def test_answers_that_are_wrong(case: str) -> None:
     changes, said = WRONG[case]
     with pytest.raises(od.OneDispatchError, match=said) as refused:
         od.compile(proto(**changes), fallback="error")
-    assert "n0" in str(refused.value)
+    text = str(refused.value)
+    assert "n0" in text and ("Changed" in text or "headed (" in text) and "OneDispatch" not in text
+
+
+CHANGING: dict[str, tuple[Any, str]] = {
+    "transaction": (b"garbage", "transaction header: given 7 bytes"),
+    "super_kernel_params": (None, "given None; accepted: bytes"),
+    "arg_map": (None, "given None; accepted: a list of ArgMap"),
+    "explain": (None, "given None; accepted: a list of lines"),
+}
+
+
+@pytest.mark.parametrize("method", CHANGING)
+def test_answers_that_change(method: str) -> None:
+    """Each time an operator is asked, what it says is looked at."""
+    later, said = CHANGING[method]
+    asked: list[int] = []
+
+    def answer(self: Headed) -> Any:
+        asked.append(1)
+        return getattr(Headed, method)(self) if len(asked) == 1 else later
+
+    with pytest.raises(od.OneDispatchError, match=said) as refused:
+        od.compile(proto(**{method: answer}), fallback="error")
+    assert "n0" in str(refused.value) and "OneDispatch" not in str(refused.value)
+
+
+def test_descriptors_stay_in_their_regions() -> None:
+    """Behind the result lies what others made: it once was overwritten."""
+    steps = ((HEAD, BOTH, 0, 128), (INPUT, BOTH, 128, 512), (RESULT, RESULT, 0, 704))
+    with pytest.raises(od.TransactionError, match=r"n0 .*by a BD that goes on past the end of its region"):
+        od.compile(proto("Relu", transaction=lambda s: moves(s.device, *steps)), fallback="error")
+
+
+RUN: dict[str, tuple[tuple[int, int, int], str]] = {
+    "a register that is none": ((0, 0, 0xFFFF0), "offset 0xFFFF0"),
+    "a task that nothing ends": ((0, 1, 0xA0604), "left behind"),
+}
+
+
+@pytest.mark.parametrize("case", RUN)
+def test_errors_of_runs_name_the_node(case: str) -> None:
+    (column, row, offset), said = RUN[case]
+    made = proto(transaction=lambda s: with_write(s, tile_address(column, row, offset), 0))
+    session = od.InferenceSession(made, fallback="error")
+    with pytest.raises(od.SimulationError, match=said) as refused:
+        session.run(None, {"x": X})
+    assert str(refused.value).startswith("node 'n0' (headed), ")
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def fuse(
 
     Args:
         parts: ``(transaction, arg map, bindings)``; a bare transaction is copied unchanged.
-        sizes: bytes of each fused argument; if given, patched BDs must stay inside.
+        sizes: bytes of each fused argument; if given, patched BDs must stay inside, and in their regions.
         names: number of a part -> its name in errors, by default "fuse part" and the number.
 
     Raises:
         TransactionError: no parts, unequal headers, a patch outside every region of its arg map,
-            outside a BD write, or past its buffer; overlapping regions; a tensor without binding.
+            outside a BD write, past its region or its buffer; overlapping regions; a tensor without binding.
     """
     if not parts:
         raise TransactionError(
@@ -203,6 +203,12 @@ def _patched(
             "past the end of its fused buffer",
             f"buffers of these bytes: {dict(sizes)}",
             "correct the BD's length and steps, or the buffer sizes",
+        )
+        fail(
+            offsets.astype(np.int64) + extents > ends[at].astype(np.int64),
+            "by a BD that goes on past the end of its region",
+            f"the regions of the arg map ({listed})",
+            "correct the BD's length and steps, or the size in the arg map",
         )
     return _rewritten(transaction, patches, new_arguments, new_offsets)
 
