@@ -199,11 +199,14 @@ def _check_counts(node: NodeProto, schema: OpSchema, where: str) -> None:
 
 
 def _check_omitted(node: NodeProto, schema: OpSchema, where: str) -> None:
-    """Refuses unnamed variadic inputs: only optional inputs may be omitted, and onnxruntime crashes."""
-    first = len(schema.inputs) - 1
-    if first < 0 or schema.inputs[first].option != OpSchema.FormalParameterOption.Variadic:
-        return
-    for index, name in enumerate(node.input[first:], first):
-        if not name:
+    """Refuses inputs without a name that are not optional; with unnamed variadic ones onnxruntime crashes."""
+    option = OpSchema.FormalParameterOption
+    for index, name in enumerate(node.input if schema.inputs else ()):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        if name or formal.option == option.Optional:
+            continue
+        if formal.option == option.Variadic:
             accepted = f"a name: {node.op_type} takes any number of inputs, none of which may be omitted"
             raise ModelError(where, f"input {index} without a name", accepted, "leave it out of the list")
+        given = f"input {index} ({formal.name}) without a name"
+        raise ModelError(where, given, f"a name: {node.op_type} needs {formal.name}")

@@ -280,6 +280,7 @@ WRONG: dict[str, tuple[Callable[[od.Graph, Any], object], type[Exception], str]]
     "code of NumPy": (lambda g, x: g.input("q", (1,), "<i8"), od.InputError, "dtype: given '<i8'"),
     "huge": (lambda g, x: g.input("q", (1 << 70,)), od.InputError, "shape: given"),
     "no UTF-8": (lambda g, x: g.input("\ud800", (1,)), od.InputError, "text that can be printed"),
+    "needed": (lambda g, x: g.add_layer("Add", [None, x]), od.ModelError, r"Add_0.*input 0 \(A\) without"),
     "opset": (lambda g, x: od.Graph(opset=99), od.InputError, "opset"),
     "device": (lambda g, x: od.Graph(device="npu9"), od.DeviceError, "npu9"),
 }
