@@ -54,7 +54,7 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
         if not isinstance(entry.kind, ArgKind):
             raise refuse(f"{at}, kind", repr(entry.kind), f"an ArgKind: {', '.join(ArgKind.__members__)}")
         _check_numbers(entry, f"{at} ({entry.kind.name})", refuse)
-        limits.BUFFER_BYTES.check(f"{where}, {source_of(type(operator))}: {at}", entry.end)
+        _check_bytes(entry.end, at, refuse)
         known = tensors.get(entry.kind)
         if known is not None and entry.onnx_arg_idx not in known:
             accepted = f"{span(known.start, known.stop - 1)}: inputs count from 0, outputs behind them"
@@ -183,6 +183,11 @@ def _check_numbers(entry: ArgMap, at: str, refuse: Refuse) -> None:
         raise refuse(at, "a kind that models have no buffer for", accepted)
 
 
+def _check_bytes(size: int, what: str, refuse: Refuse) -> None:
+    if size > limits.BUFFER_BYTES.most:
+        raise refuse(what, counted(size, "byte"), f"at most {counted(limits.BUFFER_BYTES.most, 'byte')}")
+
+
 def _check_scratch(entries: Sequence[ArgMap], refuse: Refuse) -> None:
     """Raises ``OperatorError`` for scratch of two arguments that is the same bytes: an operator has one pad,
     and offsets of entries count from its start."""
@@ -201,7 +206,7 @@ def _check_constants(operator: Operator, entries: Sequence[ArgMap], about: str, 
     room = asked_of(operator, where, lambda: operator.const_bytes, Unsupported)
     if isinstance(room, bool) or not isinstance(room, int | np.integer) or room < 0:
         raise refuse("const_bytes", bounded_repr(room), "a number of bytes from 0 on")
-    limits.BUFFER_BYTES.check(f"{where}, {source_of(type(operator))}: const_bytes", int(room))
+    _check_bytes(int(room), "const_bytes", refuse)
     constants = [(i, entry) for i, entry in enumerate(entries) if entry.kind is ArgKind.CONST_INPUT]
     if room and not constants:
         raise refuse("arg map", f"no CONST_INPUT entry, where const_bytes is {room}", "one that has them")
