@@ -207,6 +207,7 @@ py::dict to_dict(const od::ReplayReport& report) {
   all["packets"] = report.packets;
   all["handshakes"] = report.handshakes;
   all["assumed_tokens"] = report.assumed_tokens;
+  all["packet_tokens"] = report.packet_tokens;
   all["skipped"] = report.skipped;
   all["stop"] = py::none();
   if (!report.stop_kind.empty()) {

@@ -73,6 +73,9 @@ def _show(name: str, report: ReplayReport, rows: int | None) -> None:
     if report.assumed_tokens:
         tokens = counted(report.assumed_tokens, "token")
         text += f"; {tokens} taken to reach the controller by routes of the absent overlay"
+    if report.packet_tokens:
+        tokens = counted(report.packet_tokens, "token")
+        text += f"; {tokens} taken as given of tasks that control packets push, which are not here"
     out.say(text)
     if report.stop is not None:
         out.say(f"stopped: {report.stop.text}")

@@ -159,6 +159,7 @@ class ReplayReport:
     packets: int  # control packets executed
     handshakes: int  # parameter blocks that absent super kernels accepted
     assumed_tokens: int  # without a route to the controller here: routes of the overlay are assumed
+    packet_tokens: int  # of tasks that control packets push, which were not given
     timers: list[tuple[int, int]]
     arguments: list[ArgumentUse]
     channels: list[ChannelUse]
@@ -297,6 +298,7 @@ def _report(device: str, raw: Mapping[str, Any], unqueued: list[Unqueued]) -> Re
         packets=raw["packets"],
         handshakes=raw["handshakes"],
         assumed_tokens=raw["assumed_tokens"],
+        packet_tokens=raw["packet_tokens"],
         timers=raw["timers"],
         arguments=[
             ArgumentUse(a["argument"], a["first"], a["end"], a["read"], a["written"])

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from onnx import TensorProto, helper
 
+import onedispatch as od
 from onedispatch.dispatch.tools.replay import replay
 from onedispatch.transactions import (
     FindingKind,
@@ -113,7 +115,7 @@ def program_that_is_not_there(made: Made) -> None:
 
 
 def token_of_an_idle_channel(made: Made) -> None:
-    made.tct("MM2S", 0, 1, 0)
+    made.tct("MM2S", 0, 0, 0)
 
 
 def token_of_the_endless(made: Made) -> None:
@@ -229,8 +231,13 @@ def last_bit_of_a_timer(made: Made) -> None:
     made.maskpoll(tile_address(0, 0, 0x340F8), 1, 1)
 
 
+def token_of_packets(made: Made) -> None:
+    """No task of the channel is in the transaction: control packets push it, if anything does."""
+    made.tct("MM2S", 0, 1, 0)
+
+
 CAN_BE = [
-    unseen_partner, end_of_who_waits_for_it, long_but_finite, descriptor_with_a_counter,
+    token_of_packets, unseen_partner, end_of_who_waits_for_it, long_but_finite, descriptor_with_a_counter,
     memory_that_a_task_writes, timer, last_bit_of_a_timer,
 ]  # fmt: skip
 
@@ -240,6 +247,18 @@ def test_what_can_be_is_waited_for(wait: Callable[[Made], None]) -> None:
     report = replay(beside_an_endless_task(wait).to_bytes())
     assert report.finished and report.stop is None, report.stop
     assert [task.moving for task in report.unfinished] == [True]
+    assert report.packet_tokens == (wait is token_of_packets)
+
+
+def test_a_compiled_model_ends_whose_tensors_stay_on_the_array() -> None:
+    """Control packets push what memory tiles do there; without them their tokens are taken as given."""
+    relu, softmax = helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Softmax", ["a"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 256]) for name in "xy")
+    graph = helper.make_graph([relu, softmax], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    grouped, plain = (replay(od.compile(model, groups=groups).transaction) for groups in ("on", "off"))
+    assert grouped.finished and grouped.packet_tokens == 8, grouped.verdict
+    assert plain.finished and plain.packet_tokens == 0
 
 
 @pytest.mark.parametrize("wait", [timer, last_bit_of_a_timer])

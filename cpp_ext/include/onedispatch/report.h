@@ -133,6 +133,7 @@ struct ReplayReport {
   uint64_t packets = 0;         // control packets executed
   uint64_t handshakes = 0;      // parameters that absent super kernels took
   uint64_t assumed_tokens = 0;  // tokens taken to reach the controller: their routes are the overlay's
+  uint64_t packet_tokens = 0;   // tokens taken to have come: control packets alone push their tasks
   std::vector<std::pair<uint8_t, uint32_t>> skipped;  // custom opcodes without known meaning, how often
   std::vector<ArgumentReach> arguments;
   std::vector<AssumedLock> assumed;

@@ -20,7 +20,7 @@ void AbsentOverlay::reset() {
   due_.assign(array_.cores_.size(), 0);
   absent_bds_.clear();
   assumed_locks_.clear();
-  answers_ = assumed_tokens_ = segments_ = 0;
+  answers_ = assumed_tokens_ = packet_tokens_ = segments_ = 0;
   for (const Core& core : array_.cores_) {
     std::vector<Lock>& locks = array_.tiles_[core.tile].locks;
     locks[kReadyLock].value = 1;
@@ -150,6 +150,23 @@ bool AbsentOverlay::serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bo
   array_.changed(tile.index);
   array_.wake(lock, tile.index);
   return true;
+}
+
+bool AbsentOverlay::has_unseen_tasks(const Channel& c) const {
+  return array_.tiles_[c.tile].kind != TileKind::kShim && !c.running && c.tasks == 0;
+}
+
+bool AbsentOverlay::give_tokens_of_packets(const std::vector<Channel*>& waited_for) {
+  bool given = false;
+  for (Channel* c : waited_for) {
+    if (c->tokens != 0 || !has_unseen_tasks(*c)) continue;
+    ++c->tokens;
+    ++packet_tokens_;
+    ++array_.tokens_arrived;
+    ++array_.effort;
+    given = true;
+  }
+  return given;
 }
 
 bool AbsentOverlay::serve_starved(const uint64_t* polled_address) {

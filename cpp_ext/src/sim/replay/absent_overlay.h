@@ -16,6 +16,8 @@
 // - A BD that the transaction never wrote belongs to the overlay or to control packets that were not
 //   given: it moves nothing. Given ones come with routes to the control ports, laid beforehand, and
 //   go there as in any run. What holds no bytes passes these routes as if they were not there.
+// - A token of a memory tile's or core's channel that never had a task is one of a task that control packets push:
+//   where they were not given and nothing else can happen any more, it is taken to have come.
 // - A lock that is released above 63 and never acquired is emptied by its unseen partner.
 #pragma once
 #include <map>
@@ -48,6 +50,10 @@ class AbsentOverlay final : public OverlayPolicy {
   // Nothing can happen any more. Serves locks as a partner would whom the transaction does not show: the one of a lock
   // request that the controller polls, and those that channels wait for. False when there is no such lock.
   bool serve_starved(const uint64_t* polled_address);
+  // The same for tokens that come of control packets alone. False when the channels have none of them due.
+  bool give_tokens_of_packets(const std::vector<Channel*>& waited_for);
+  // A channel whose tasks control packets push, if anything does.
+  bool has_unseen_tasks(const Channel& channel) const;
   // A write of these words takes away what a running task still needs (catch_up.cpp).
   bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
   // The controller no longer waits for the tasks that run now.
@@ -67,6 +73,7 @@ class AbsentOverlay final : public OverlayPolicy {
   const std::map<Place, uint32_t>& assumed_locks() const { return assumed_locks_; }
   uint64_t answers() const { return answers_; }
   uint64_t assumed_tokens() const { return assumed_tokens_; }
+  uint64_t packet_tokens() const { return packet_tokens_; }
   bool answers_soon(const Core& core) const { return due_[core.index] != 0; }
 
  private:
@@ -87,7 +94,7 @@ class AbsentOverlay final : public OverlayPolicy {
   std::vector<uint8_t> due_;             // by core: an absent program will answer
   std::map<Place, uint32_t> absent_bds_;     // queued without having been written, how often
   std::map<Place, uint32_t> assumed_locks_;  // times that an unseen partner was taken to have served one
-  uint64_t answers_ = 0, assumed_tokens_ = 0, segments_ = 0;
+  uint64_t answers_ = 0, assumed_tokens_ = 0, packet_tokens_ = 0, segments_ = 0;
   std::vector<uint8_t> scratch_;
 };
 

@@ -176,6 +176,7 @@ void ReplaySimulator::finish_replay(ReplayReport& report) const {
   report.packets = array_.packets;
   report.handshakes = overlay_->answers();
   report.assumed_tokens = overlay_->assumed_tokens();
+  report.packet_tokens = overlay_->packet_tokens();
   report.skipped.assign(skipped_.begin(), skipped_.end());
   report.arguments = reach_of(array_.regions());
   for (const auto& [place, times] : overlay_->absent_bds()) {
@@ -233,7 +234,10 @@ void ReplaySimulator::end_catch_up() {
   array_.events.push(array_.now, EventKind::kController, 0, 0);
 }
 
-bool ReplaySimulator::serve_starved() { return overlay_->serve_starved(wait_ == Wait::kPoll ? &poll_address_ : nullptr); }
+bool ReplaySimulator::serve_starved() {
+  if (overlay_->serve_starved(wait_ == Wait::kPoll ? &poll_address_ : nullptr)) return true;
+  return wait_ == Wait::kTokens && !packets_given_ && overlay_->give_tokens_of_packets(token_channels_);
+}
 
 bool ReplaySimulator::unblocks() {
   if (wait_ == Wait::kPostponed) {

@@ -91,7 +91,7 @@ std::string WaitFeasibility::why_no_token(const Channel& c) const {
 
 std::string WaitFeasibility::why_tokens_cannot_come(const std::vector<Channel*>& channels) const {
   for (const Channel* c : channels)
-    if (tokens_to_come(*c) == 0) return why_no_token(*c);
+    if (tokens_to_come(*c) == 0 && !overlay_.has_unseen_tasks(*c)) return why_no_token(*c);
   return "";
 }
 
