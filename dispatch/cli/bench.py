@@ -47,7 +47,7 @@ class BenchFlags:
             "makes it, both. Repeatable."
         ),
     ] = None
-    groups: out.Groups = "off"
+    groups: out.Groups = "on"
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0
 
     @property
@@ -194,7 +194,7 @@ def _show(result: Measured) -> None:
         ("peak memory", f"{result.peak_bytes / 1e6:.1f} MB"),
     ]
     sides = f"median of {counted(result.runs, 'run')}, {counted(result.threads, 'thread')} on both sides"
-    grouped = ", groups on" if result.groups == "on" else ""
+    grouped = ", groups off" if result.groups == "off" else ""
     caption = f"{result.model} in {result.precision}{grouped}: {sides}"
     out.table(caption, ("what", "value"), rows, right=(1,))
 

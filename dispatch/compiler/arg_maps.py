@@ -184,8 +184,8 @@ def _check_numbers(entry: ArgMap, at: str, refuse: Refuse) -> None:
 
 
 def _check_bytes(size: int, what: str, refuse: Refuse) -> None:
-    if size > limits.BUFFER_BYTES.most:
-        raise refuse(what, counted(size, "byte"), f"at most {counted(limits.BUFFER_BYTES.most, 'byte')}")
+    if size > limits.BUFFER_BYTES.most:  # where a class stands is looked up for errors alone
+        limits.BUFFER_BYTES.check(refuse(what, "", "").where, size)
 
 
 def _check_scratch(entries: Sequence[ArgMap], refuse: Refuse) -> None:

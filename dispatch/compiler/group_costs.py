@@ -3,6 +3,8 @@
 
 Operators that are the same problem are asked about once. What was chosen beside less in memory tiles stays
 the choice beside more, as long as its rings and panels fit: with less room, no other solution gets cheaper.
+Plans go by the search. Another selector is asked about the nests that are to run so alone, and where it has no
+answer that fits, they do not.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
-from onedispatch.operators.scheduling.select import Search, Selector, select
+from onedispatch.operators.scheduling.select import SEARCH, Search, Selector, select
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import SolutionError
@@ -75,6 +77,10 @@ class OperatorCosts:
     def operators(self) -> dict[int, Operator]:
         return {i: unit.operator for i, unit in enumerate(self.units) if unit.operator is not None}
 
+    @property
+    def _others_select(self) -> bool:
+        return not isinstance(self.selector, Search)
+
     @cached_property
     def numbers(self) -> dict[int, tuple[tuple[str, int], ...]]:
         """The tensors of every unit's operator, with the numbers that its nest calls them by."""
@@ -118,7 +124,11 @@ class OperatorCosts:
             self._settled[key] = self._settle(i, shapes, occupied, nests)
         solved = self._settled[key]
         if solved is None:
-            self._known(self._sketched, i, shapes)[occupied] = None
+            known = self._known(self._sketched, i, shapes)
+            if shapes and self._others_select:  # nor with less room
+                known.clear()
+                known[0] = None
+            known[occupied] = None
             return None
         return solved.of(nests)
 
@@ -129,7 +139,7 @@ class OperatorCosts:
         for words in (occupied,) if sketch is None else (sketch.beside, occupied):
             if words not in known:
                 known[words] = self._solve(i, shapes, words, known, _select)
-        tried = (one for one in (known[occupied], sketch) if one is not None)
+        tried = (one for one in (known[occupied], None if self._others_select else sketch) if one is not None)
         return next((one for one in tried if all(map(_has_descriptors, one.of(nests)))), None)
 
     def _known(self, which: dict[_Key, _Known], i: int, shapes: Shapes) -> _Known:
@@ -199,10 +209,8 @@ def _select(nest: Nest, device: Device, selector: Selector) -> tuple[Schedule, f
 
 
 def _sketch(nest: Nest, device: Device, selector: Selector) -> tuple[Schedule, float | None]:
-    """The same, nearly."""
-    if not isinstance(selector, Search):
-        return _select(nest, device, selector)
-    solution, cycles = selector.sketch(nest, device)
+    """The same, nearly, as the search solves it."""
+    solution, cycles = (selector if isinstance(selector, Search) else SEARCH).sketch(nest, device)
     return Schedule(nest, device, solution), cycles
 
 

@@ -38,7 +38,7 @@ class CompileOptions:
     fallback: Fallback = "cpu"
     cast_policy: CastPolicy = "error"
     sums: Sums = "exact"
-    groups: Groups = "off"
+    groups: Groups = "on"
     selector: Selector | None = None
 
     @property
@@ -89,7 +89,7 @@ def check_choices(
     fallback: str = "cpu",
     cast_policy: str = "error",
     sums: str = "exact",
-    groups: str = "off",
+    groups: str = "on",
 ) -> None:
     """Raises ``InputError`` for a choice that is none of those accepted."""
     arguments.choice("precision", precision, tuple(PRECISIONS))

@@ -74,7 +74,7 @@ def compile_model(
             refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
         sums: of matrix products between steps: ``"exact"``, or ``"narrow"``, in the type of the results,
             which is faster and rounds or saturates at every step (operators/README.md).
-        groups: ``"on"`` keeps tensors in memory tiles between operators where that costs less.
+        groups: ``"on"``, the default, keeps tensors in memory tiles between operators where that costs less.
         frontend: ``"onnx"`` or ``"tensorflow"``; None: as the file is.
         outputs: names of the values to compute; None: the model's own, of a GraphDef all that nothing reads.
         fusions: names of those to switch on, ``"-NAME"`` switches one off: see ``onedispatch.fusion``.

@@ -111,7 +111,7 @@ class InferenceSession:
         frontend, outputs, fusions: how the model is read: see ``compile``.
         cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
-        groups: ``"on"`` keeps tensors in memory tiles between operators where that costs less.
+        groups: ``"on"``, the default, keeps tensors in memory tiles between operators where that costs less.
             A compiled model was made with its own device, precision, fallback, cast_policy, sums and groups:
             others are refused.
         print: where lines that kernels print go, beside ``last_run.prints`` and the logger

@@ -37,7 +37,7 @@ class Sides:
     threads: int = 1
     runs: int = 5  # at least
     fallback: str = "error"
-    groups: str = "off"  # of our side
+    groups: str = "on"  # of our side
     seed: int = 0
 
 

@@ -28,7 +28,9 @@ SOLUTIONS_KEPT = 4096
 
 
 class Selector(Protocol):
-    """Chooses how a problem is solved. It is asked once for every nest, in the order of the model."""
+    """Chooses how a problem is solved. It is asked once for every nest, in the order of the model, and then
+    for those that tensors in memory tiles make other problems of (none with ``groups="off"``).
+    """
 
     def select(self, problem: Problem, device: Device) -> Solution:
         """A solution of ``problem`` on ``device``, the one that the problem names.

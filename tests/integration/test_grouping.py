@@ -55,8 +55,8 @@ def test_a_group_says_what_it_saves() -> None:
     assert group.saved_cycles > 0 and after.cycles < before.cycles
 
 
-def test_nothing_is_said_where_nobody_asked() -> None:
-    compiled = od.compile(model(CHAIN))
+def test_nothing_is_said_without_groups() -> None:
+    compiled = od.compile(model(CHAIN), groups="off")
     assert compiled.groups == "off" and compiled.latest is not None and compiled.latest[1].grouping is None
 
 

@@ -21,10 +21,13 @@ from onedispatch.operators.scheduling import solution
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.operators.scheduling.keeping import beside, in_buffers, with_less_room
+from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.select import SEARCH
+from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
-from onedispatch.transactions import find_device
+from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.errors import SolutionError
 from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
@@ -82,7 +85,9 @@ def whatever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> None:
     """Grouped and not, by the engine and played, on one thread and more: the same bits, the same time."""
-    plain = od.InferenceSession(model, device=device, precision=precision, fallback="error", record=False)
+    plain = od.InferenceSession(
+        model, device=device, precision=precision, fallback="error", record=False, groups="off"
+    )
     grouped = od.compile(model, device, precision, "error", groups="on")
     engine = od.InferenceSession(grouped, record=False)
     sessions = [od.InferenceSession(grouped, threads=threads, record="on") for threads in (1, 3)]
@@ -117,13 +122,13 @@ def test_less_goes_through_device_memory_and_nothing_is_slower() -> None:
     assert on.cycles < off.cycles
 
 
-def test_off_is_the_default() -> None:
+def test_on_is_the_default() -> None:
     model = model_of(IMAGE, WEIGHTS)
     plain, off, on = (
         od.compile(model, "npu1", fallback="error", **how).device_step.transaction
         for how in ({}, {"groups": "off"}, {"groups": "on"})
     )
-    assert plain == off != on
+    assert plain == on != off
 
 
 def test_results_of_elements_lie_where_what_they_read_last_lay(planned: Planned, whatever_fits: None) -> None:
@@ -280,3 +285,30 @@ def test_no_core_does_a_tile_again_where_results_may_lie_over_operands() -> None
     with pytest.raises(SolutionError, match="no row does a tile again"):
         check_solution(Schedule(nest, device, solution.Solution("od::eltwise@1", mapping, (1, 64), 1)))
     check_solution(Schedule(nest, device, solution.Solution("od::eltwise@1", mapping, (2, 64), 1)))
+
+
+class Asked:
+    """The search, but for problems whose tensors stay: of those it notes the kernels, and has no entry."""
+
+    def __init__(self, entries: bool) -> None:
+        self.entries, self.kept = entries, list[str]()
+
+    def select(self, problem: Problem, device: Device) -> Solution:
+        if problem.nest.split is None:
+            return SEARCH.select(problem, device)
+        self.kept.append(problem.nest.kernel.name)
+        if not self.entries:
+            raise KeyError(problem.digest)
+        return SEARCH.select(problem, device)
+
+
+@pytest.mark.parametrize("entries", [True, False])
+def test_other_selectors_are_asked_about_what_shall_run(planned: Planned, entries: bool) -> None:
+    """Plans ask about more; where a selector has no entry for what stays, it passes device memory."""
+    model, asked = model_of(IMAGE, WEIGHTS), Asked(entries)
+    compiled = od.compile(model, "npu1", fallback="error", selector=asked)
+    assert asked.kept and bool(planned()) == entries
+    if entries:
+        grouped = od.compile(model, "npu1", fallback="error")
+        assert compiled.transaction == grouped.transaction
+        assert len(asked.kept) <= 2 * len(compiled.device_step.ops)

@@ -291,7 +291,7 @@ def test_a_merged_operator_that_refuses_late_falls_apart(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Operator, "transaction", late)
     recording = Always(lambda problem: SEARCH.select(problem, NPU2))
-    model = od.compile(chain(), selector=recording)
+    model = od.compile(chain(), selector=recording, groups="off")
     assert [row.device for row in model.placement] == ["npu", "cpu", "npu"]
     assert "not today" in model.placement[1].reason
     assert len(recording.asked) == 4  # the merged one, and its three parts
