@@ -3,8 +3,8 @@
 
 Operators that are the same problem are asked about once. What was chosen beside less in memory tiles stays
 the choice beside more, as long as its rings and panels fit: with less room, no other solution gets cheaper.
-Plans go by the search. Another selector is asked about the nests that are to run so alone, and where it has no
-answer that fits, they do not.
+Plans go by the search. Another selector is asked about the nests that are to run so, and where it has no answer
+that fits, they do not.
 """
 
 from __future__ import annotations
