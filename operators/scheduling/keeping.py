@@ -94,10 +94,9 @@ def _held(operand: Operand | Packed, buffers: Map[int, Buffer]) -> Operand | Pac
 
 
 def _cut_at(nest: Nest, period: int) -> Nest:
-    """``nest`` with an index dimension that walks several periods of a result in one cut into two, where its
-    kernel takes any dimensions."""
-    named = nest.kernel.dims or nest.kernel.members or any(isinstance(x, Packed) for x in nest.inputs)
-    if named or len(nest.dims) == MAX_DIMS:
+    """``nest`` with an index dimension that walks several periods of a result in one cut into two, of which
+    kernels that name theirs see the inner one."""
+    if nest.kernel.members or len(nest.dims) == MAX_DIMS:
         return nest
     for output in nest.outputs:
         for d, dim in enumerate(nest.dims):
@@ -105,9 +104,15 @@ def _cut_at(nest: Nest, period: int) -> Nest:
             if step is None or step >= period or step * dim.extent <= period or period % step:
                 continue
             inner = period // step
-            if dim.extent % inner == 0 and not dim.padding and inner % dim.multiple == 0:
+            whole = dim.whole or dim.padding or any(d <= of for of in _packed_along(nest))
+            if dim.extent % inner == 0 and not whole and inner % dim.multiple == 0:
                 return _cut_all(nest, d, inner)
     return nest
+
+
+def _packed_along(nest: Nest) -> Iterator[int]:
+    """The dimensions that constants lie along which operators lay out themselves."""
+    return (dim for x in nest.inputs if isinstance(x, Packed) for dim in x.dims)
 
 
 def _cut_all(nest: Nest, dim: int, inner: int) -> Nest:
@@ -136,7 +141,7 @@ def _cut(nest: Nest, dim: int, inner: int) -> Nest:
 
     def cut(operand: Operand | Packed) -> Operand | Packed:
         if isinstance(operand, Packed):
-            return operand  # kernels that take any dimensions have packed operands of none
+            return operand
         walked = []
         for size, step, access in zip(operand.shape, operand.strides, operand.access, strict=True):
             if access.dim == dim:
@@ -149,10 +154,12 @@ def _cut(nest: Nest, dim: int, inner: int) -> Nest:
 
     before = nest.dims[dim]
     outer = replace(before, name=f"{before.name}'", extent=before.extent // inner, multiple=1, padding=0)
+    outer = replace(outer, max_tile=1) if nest.kernel.dims else outer
     dims = (*nest.dims[:dim], outer, replace(before, extent=inner), *nest.dims[dim + 1 :])
     inputs = tuple(cut(x) for x in nest.inputs)
     outputs = tuple(x for x in map(cut, nest.outputs) if isinstance(x, Operand))
-    return replace(nest, dims=dims, inputs=inputs, outputs=outputs)
+    roles = {name: at + (at >= dim) for name, at in nest.roles.items()}
+    return replace(nest, dims=dims, roles=roles, inputs=inputs, outputs=outputs)
 
 
 def beside(nest: Nest, occupied: int) -> Nest:
@@ -191,7 +198,7 @@ def check_order(before: Schedule, after: Schedule) -> None:
     """Raises ``Unsupported`` where the kernel adds up in another order (``lies_together`` of ``reduce``)."""
     if before.nest.kernel.joins != "columns":
         return
-    at = before.nest.roles["i"]
-    if (before.tiles[at] == 1) != (after.tiles[at] == 1):
-        given = counted(after.tiles[at], "column")
+    columns, others = (one.tiles[one.nest.roles["i"]] for one in (before, after))
+    if (columns == 1) != (others == 1):
+        given = counted(others, "column")
         raise Unsupported(f"tiles of {given}", "sums in the order that they have ungrouped")

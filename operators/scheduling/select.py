@@ -62,12 +62,10 @@ class Search:
         return found[0]
 
     def sketch(self, nest: Nest, device: Device) -> tuple[Solution, float]:
-        """A solution that is nearly the best, or the best where that is known, and its modelled cycles.
-
-        Raises ``Unsupported`` where no tile fits.
+        """A solution that is nearly the best, and its modelled cycles, whatever was searched before: a plan
+        is the same in every process. Raises ``Unsupported`` where no tile fits.
         """
-        problem = Problem.of(nest, device)
-        return self._found.get(problem) or self._sketches.of(problem, nest, device)
+        return self._sketches.of(Problem.of(nest, device), nest, device)
 
     def cost_of(self, schedule: Schedule) -> float | None:
         """Modelled cycles of a schedule that it chose; None of others."""

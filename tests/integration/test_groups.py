@@ -24,7 +24,7 @@ from onedispatch.operators.scheduling.keeping import beside, in_buffers, with_le
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.select import SEARCH
+from onedispatch.operators.scheduling.select import SEARCH, Search
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import Device, find_device
@@ -129,6 +129,16 @@ def test_on_is_the_default() -> None:
         for how in ({}, {"groups": "off"}, {"groups": "on"})
     )
     assert plain == on != off
+
+
+def test_a_plan_does_not_depend_on_what_was_compiled_before() -> None:
+    """The search knows other problems by then, and the best of those that it only sketched."""
+    model = model_of(IMAGE, WEIGHTS)
+    first, second = (od.compile(model, "npu1", selector=one).transaction for one in (Search(), Search()))
+    used = Search()
+    for device in ("npu1", "npu2", "npu1"):
+        last = od.compile(model, device, selector=used).transaction
+    assert first == second == last == od.compile(model, "npu1").transaction
 
 
 def test_results_of_elements_lie_where_what_they_read_last_lay(planned: Planned, whatever_fits: None) -> None:
