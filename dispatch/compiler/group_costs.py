@@ -3,7 +3,7 @@
 
 Operators that are the same problem are asked about once. What was chosen beside less in memory tiles stays
 the choice beside more, as long as its rings and panels fit: with less room, no other solution gets cheaper.
-Plans go by the search. Another selector is asked about the nests that are to run so, and where it has no answer
+Plans go by the search. Another selector is asked about the nests that are to run so; where it has no answer
 that fits, they do not.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from onedispatch.dispatch.compiler.mapping import Unit
-from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.dispatch.compiler.mapping import Unit, roots_of
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.emission.mem_tile import MemTile
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.buffer import Buffer
@@ -82,11 +82,19 @@ class OperatorCosts:
         return not isinstance(self.selector, Search)
 
     @cached_property
+    def roots(self) -> dict[str, str]:
+        return roots_of(self.units)
+
+    def root(self, tensor: TensorSpec) -> str:
+        """The tensor whose bytes an operator reads or writes as ``tensor``."""
+        return self.roots.get(tensor.name, tensor.name)
+
+    @cached_property
     def numbers(self) -> dict[int, tuple[tuple[str, int], ...]]:
         """The tensors of every unit's operator, with the numbers that its nest calls them by."""
         return {
             i: (
-                *((t.name, n) for n, t in enumerate(op.inputs)),
+                *((self.root(t), n) for n, t in enumerate(op.inputs)),
                 *((t.name, OUTPUT - n) for n, t in enumerate(op.outputs)),
             )
             for i, op in self.operators.items()
@@ -100,7 +108,7 @@ class OperatorCosts:
         for i, operator in self.operators.items():
             nests = () if operator.owns_transaction else operator.plain_nests
             problems = tuple(Problem.of(nest, self.device) for nest in nests) or i
-            named = tuple(t.name == operator.inputs[0].name for t in operator.inputs)
+            named = tuple(self.root(t) == self.root(operator.inputs[0]) for t in operator.inputs)
             begins = tuple(x.offset for nest in nests for x in nest.strided)
             found[i] = kinds.setdefault((problems, named, begins), i)
         return found

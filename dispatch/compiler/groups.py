@@ -184,15 +184,18 @@ class _Planner:
     def _readers(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for i, unit in enumerate(self.units):
-            for name in dict.fromkeys(t.name for t in (unit.operator.inputs if unit.operator else ())):
+            read = unit.operator.inputs if unit.operator else ()
+            for name in dict.fromkeys(self.costs.root(tensor) for tensor in read):
                 found.setdefault(name, []).append(i)
         return found
 
     @cached_property
     def _elsewhere(self) -> frozenset[str]:
-        """Tensors that leave the device, and those whose bytes have several names."""
-        aliases = (unit for unit in self.units if unit.alias is not None)
-        return self.outputs.union(*((*unit.reads, *unit.writes) for unit in aliases))
+        """Tensors that leave the device, under whatever name, and those of which parts have other names."""
+        roots = self.costs.roots
+        parts = (unit for unit in self.units if unit.alias is not None and unit.writes[0] not in roots)
+        names = self.outputs.union(*((*unit.reads, *unit.writes) for unit in parts))
+        return names.union(roots.get(name, name) for name in names)
 
     def _ways(self, plan: _Plan, i: int) -> Iterator[KeptTensor]:
         """Ways to keep a unit's result beside what a plan keeps."""
@@ -239,7 +242,7 @@ class _Planner:
         if not operator.may_keep or len(operator.plain_nests) != 1:
             return []
         tensors = [*operator.inputs, *reversed(operator.outputs)]  # as operands number them
-        return [x for x in operator.plain_nests[0].strided if tensors[x.tensor].name == name]
+        return [x for x in operator.plain_nests[0].strided if self.costs.root(tensors[x.tensor]) == name]
 
     def _all_take(self, one: KeptTensor) -> bool:
         users = one.maker, *self._readers[one.tensor.name]
@@ -267,7 +270,8 @@ class _Planner:
         if before.last != one.maker or before.buffer != one.buffer:
             return False
         nest = operator.plain_nests[0]
-        read = [x for x in nest.strided_inputs if operator.inputs[x.tensor].name == before.tensor.name]
+        roots = [self.costs.root(tensor) for tensor in operator.inputs]
+        read = [x for x in nest.strided_inputs if roots[x.tensor] == before.tensor.name]
         alike = len(read) == 1 and _walk(read[0]) == _walk(nest.outputs[0])
         return alike and not nest.kernel.dims and not nest.kernel.members and not nest.reduces
 
@@ -315,10 +319,9 @@ class _Planner:
         columns, room = self.limits.device.columns, self.limits.mem_words
         words = -(-tensor.device_bytes // (4 * columns))
         buffers = list(self._buffers(i)) if readers else []
-        if tensor.name in self.outputs:
-            return "an output of the model"
         if tensor.name in self._elsewhere:
-            return "its bytes have several names"
+            names = {tensor.name, *(name for name, root in self.costs.roots.items() if root == tensor.name)}
+            return "an output of the model" if names & self.outputs else "parts of it have names of their own"
         if not readers:
             return "nothing reads it"
         if len(operators[i].outputs) > 1:

@@ -252,6 +252,18 @@ def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
     return Unit("op", nodes, reads, tuple(t.name for t in op.outputs), operator=op)
 
 
+def roots_of(units: Iterable[Unit]) -> dict[str, str]:
+    """The names that aliases give, each with the tensor that it is byte by byte; other names are left out."""
+    roots: dict[str, str] = {}
+    for unit in units:
+        if unit.alias is not None:
+            output, source, offset = unit.alias
+            alike = (output.dtype, output.device_bytes) == (source.dtype, source.device_bytes)
+            if alike and offset == 0 and not source.is_const:
+                roots[output.name] = roots.get(source.name, source.name)
+    return roots
+
+
 def alias_unit(nodes: tuple[Node, ...], alias: Alias) -> Unit:
     reads = () if alias.source.is_const else (alias.source.name,)
     return Unit("alias", nodes, reads, (alias.output.name,), alias=alias)

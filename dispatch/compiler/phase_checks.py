@@ -12,7 +12,7 @@ from typing import Any
 
 from onedispatch.dispatch.compiler.arg_maps import checked_arg_map, parameters_of
 from onedispatch.dispatch.compiler.device_region import DeviceRegion
-from onedispatch.dispatch.compiler.mapping import Refusal, Unit
+from onedispatch.dispatch.compiler.mapping import Refusal, Unit, roots_of
 from onedispatch.dispatch.compiler.partition import Region, place_of
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.operators.interface.operator import Operator
@@ -171,12 +171,13 @@ def _check_read(phase: str, field: str, unit: Unit) -> None:
 def check_kept(phase: str, units: Sequence[Unit]) -> None:
     """Readers look for a tensor where its maker leaves it: device memory has nothing of one that stays."""
     places: dict[str, Buffer] = {}
+    roots = roots_of(units)
     for i, unit in enumerate(units):
         if unit.operator is None:
             continue
         operator, buffers = unit.operator, unit.operator.kept_buffers
         for n, tensor in enumerate(operator.inputs):
-            given, wanted = buffers.get(n), places.get(tensor.name)
+            given, wanted = buffers.get(n), places.get(roots.get(tensor.name, tensor.name))
             if given != wanted:
                 field = f"units[{i}].operator.kept_buffers of {operator.name}"
                 raise fault(phase, field, f"{given} for {tensor.name}", f"{wanted}, as its maker has it")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random small graphs of which all that can stay in memory tiles does: the same bits, played or not.
 
-Values are small whole numbers, so that sums are the same in any order of tiles.
+Values are small whole numbers but behind a Softmax, so that few sums depend on the order of tiles.
 """
 
 from __future__ import annotations
@@ -27,6 +27,20 @@ pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is no
 DEVICES = ("npu1", "npu2", "npu1_2col", "npu2_4col")
 SIDES = (8, 10, 12, 14)
 CHANNELS = (8, 12, 16, 20)
+KINDS = (
+    "wide",
+    "deep",
+    "window",
+    "same",
+    "row",
+    "channel",
+    "pool",
+    "move",
+    "cut",
+    "scores",
+    "rename",
+    "rows",
+)
 
 
 @dataclass
@@ -43,6 +57,10 @@ class Draft:
         self.constants.append(numpy_helper.from_array(values.astype(np.float32), f"w{len(self.constants)}"))
         return self.constants[-1].name
 
+    def shape(self, *sizes: int) -> str:
+        self.constants.append(numpy_helper.from_array(np.array(sizes), f"w{len(self.constants)}"))
+        return self.constants[-1].name
+
     def node(self, op: str, reads: list[str], shape: tuple[int, ...], **attributes: Any) -> str:
         name = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, reads, [name], **attributes))
@@ -53,7 +71,7 @@ class Draft:
         shape = self.shapes[x]
         n, c, h, w = shape
         alike = [name for name, other in self.shapes.items() if other == shape]
-        kind = self.rng.choice(("wide", "deep", "window", "same", "row", "channel", "pool", "move", "cut"))
+        kind = self.rng.choice(KINDS)
         if kind in ("wide", "window"):
             made, side = self.rng.choice(CHANNELS), 3 if kind == "window" else 1
             weights = self.constant(made, c, side, side)
@@ -69,8 +87,16 @@ class Draft:
             return self.node("Mul", [x, self.constant(w) if kind == "row" else self.constant(c, 1, 1)], shape)
         if kind == "pool":
             return self.node("MaxPool", [x], shape, kernel_shape=[3, 3], pads=[1] * 4)
-        if kind == "move":
-            return self.node("Transpose", [x], (n, c, w, h), perm=[0, 1, 3, 2])
+        if kind in ("move", "scores"):
+            turned = self.node("Transpose", [x], (n, c, w, h), perm=[0, 1, 3, 2])
+            if kind == "move":
+                return turned
+            y = self.node("MatMul", [x, turned], (n, c, h, h))
+            return self.node("Clip", [y, "low", "high"], (n, c, h, h))
+        if kind == "rename":
+            return self.node("Reshape", [x, self.shape(n, c, w, h)], (n, c, w, h))
+        if kind == "rows":
+            return self.node("Softmax", [x], shape, axis=self.rng.choice((1, 2, 3)))
         return self.node("Relu", [x], shape)
 
 

@@ -62,8 +62,8 @@ def test_nothing_is_said_without_groups() -> None:
 
 PASSED = {
     "an output of the model": CHAIN.replace("y)", "y, float[64,64] a)", 1),
-    "its bytes have several names": "(float[64,64] x) => (float[1,4096] y) "
-    "{a = Softmax<axis=1>(x) b = Flatten<axis=0>(a) y = Softmax<axis=1>(b)}",
+    "parts of it have names of their own": "(float[64,64] x) => (float[32,64] y, float[32,64] z) "
+    "{a = Softmax<axis=1>(x) b, c = Split<axis=0, num_outputs=2>(a) y = Exp(b) z = Exp(c)}",
     "Softmax_1 cuts it otherwise: x, of which every tile takes all": "(float[64,64] x) => (float[64,64] y) "
     "{a = Softmax<axis=1>(x) y = Softmax<axis=0>(a)}",
     "no equal shares of whole words for 4 columns": "(float[3,5] x) => (float[3,5] y) "
