@@ -32,6 +32,7 @@ from onedispatch.transactions.base.text import counted
 PLANS = 3  # that are followed at a time
 LEAST_SAVED = 0.01  # of the cycles of a group's operators
 UNSEEN = 2000  # cycles that a group saves beyond what the cost model sees
+FEWER = 4  # up to one column in so many may be left out, where a tensor has equal shares for the others alone
 ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
 
 
@@ -208,25 +209,32 @@ class _Planner:
         """Ways to keep a unit's result that its maker and every reader could take, were it the only tensor
         that stays."""
         if i not in self._kept_forms:
-            self._kept_forms[i] = [one for one in self._all_forms(i) if self._all_take(one)]
+            every = ([one for one in self._all_forms(i, n) if self._all_take(one)] for n in self._widths)
+            self._kept_forms[i] = next(filter(None, every), [])
         return self._kept_forms[i]
 
-    def _all_forms(self, i: int) -> Iterator[KeptTensor]:
+    @property
+    def _widths(self) -> range:
+        """Numbers of columns that may share a tensor: all, else as many as it has equal shares for."""
+        columns = self.limits.device.columns
+        return range(columns, columns - columns // FEWER - 1, -1)
+
+    def _all_forms(self, i: int, columns: int) -> Iterator[KeptTensor]:
         operator = self.costs.operators[i]
         tensor = operator.output
         readers = self._readers.get(tensor.name, [])
         if len(operator.outputs) > 1 or not readers or tensor.name in self._elsewhere:
             return
-        for buffer in self._buffers(i):
+        for buffer in self._buffers(i, columns):
             yield KeptTensor(tensor, buffer, i, readers[-1], buffer.words)
 
-    def _buffers(self, i: int) -> Iterator[Buffer]:
-        """Ways of cutting a unit's result into shares of all columns, as its maker and readers walk it."""
+    def _buffers(self, i: int, columns: int) -> Iterator[Buffer]:
+        """Ways of cutting a unit's result into shares of columns, as its maker and readers walk it."""
         operator = self.costs.operators[i]
         views = self._views(i, operator.output.name)
         if not views:
             return
-        name, out, columns = operator.output.name, views[0], self.limits.device.columns
+        name, out = operator.output.name, views[0]
         views += [x for reader in self._readers.get(name, []) for x in self._views(reader, name)]
         total = out.shape[0] * out.strides[0]
         periods = {total, *(stride for x in views for stride in x.strides)}
@@ -318,7 +326,7 @@ class _Planner:
         users, operators = (i, *readers), self.costs.operators
         columns, room = self.limits.device.columns, self.limits.mem_words
         words = -(-tensor.device_bytes // (4 * columns))
-        buffers = list(self._buffers(i)) if readers else []
+        buffers = [one for n in self._widths for one in self._buffers(i, n)] if readers else []
         if tensor.name in self._elsewhere:
             names = {tensor.name, *(name for name, root in self.costs.roots.items() if root == tensor.name)}
             return "an output of the model" if names & self.outputs else "parts of it have names of their own"
@@ -330,7 +338,7 @@ class _Planner:
             return f"too large: {counted(words, 'word')} of every memory tile, which has {room:,}"
         if not buffers:
             refused = [said for j in users if (said := self._refusal_by(j, ()))]
-            uneven = f"no equal shares of whole words for {counted(columns, 'column')}"
+            uneven = f"no equal shares of whole words for {' or '.join(map(str, self._widths))} columns"
             return next(iter(refused), uneven)
         ways = [KeptTensor(tensor, one, i, readers[-1], one.words) for one in buffers]
         return self._why_not_in(ways, users, kept)

@@ -197,8 +197,10 @@ def _orders(nest: Nest) -> Iterator[tuple[int, ...]]:
         yield (*(other for other in plain if other != d), d)
 
 
-def _widths(columns: int) -> list[int]:
-    """Numbers of columns that are tried: powers of two, and all of them."""
+def _widths(nest: Nest, columns: int) -> list[int]:
+    """Numbers of columns that are tried: those that share what stays, or powers of two, and all of them."""
+    if nest.split is not None:
+        return [nest.split.columns]
     return [*(1 << bit for bit in range(columns.bit_length()) if 1 << bit < columns), columns]
 
 
@@ -206,7 +208,7 @@ def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
     """Every way of laying dimensions over the array that the overlay's routes can serve."""
     axes: list[int | None] = [None, *nest.cut]
     most = device.columns
-    for row_dim, col_dim, columns in product(axes, axes, _widths(most)):
+    for row_dim, col_dim, columns in product(axes, axes, _widths(nest, most)):
         if (col_dim is None) != (columns == 1):
             continue
         shared = [x for x in nest.inputs if row_dim is None or row_dim not in x.depends_on()]

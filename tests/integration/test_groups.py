@@ -209,6 +209,16 @@ def test_dimensions_are_cut_into_whole_words_of_every_view(planned: Planned, wha
     check_same(model_of(text), "npu1", "bf16")
 
 
+@pytest.mark.parametrize(("device", "rows", "columns"), [("npu2", 14, 7), ("npu2", 6, 6), ("npu1", 9, 3)])
+def test_fewer_columns_share_what_all_have_no_equal_shares_of(
+    planned: Planned, whatever_fits: None, device: str, rows: int, columns: int
+) -> None:
+    kept = f"float[{rows}, 50]"
+    model = model_of(f"g ({kept} x) => ({kept} y) {{ a = Softmax(x) b = Tanh(a) y = Softmax(b) }}")
+    check_same(model, device)
+    assert [one.buffer.columns for one in planned()] == [columns] * 2
+
+
 def test_tiles_that_two_rows_make_are_stored_where_they_lie_apart(
     planned: Planned, whatever_fits: None
 ) -> None:
