@@ -21,7 +21,7 @@ from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.buffer import Buffer
-from onedispatch.operators.scheduling.index_space import Operand
+from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.resources import Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector
@@ -32,6 +32,7 @@ from onedispatch.transactions.base.text import counted
 PLANS = 3  # that are followed at a time
 LEAST_SAVED = 0.01  # of the cycles of a group's operators
 UNSEEN = 2000  # cycles that a group saves beyond what the cost model sees
+MOST_LOST = 0.2  # of the cycles of those that make and read a tensor, by keeping it alone
 FEWER = 4  # up to one column in so many may be left out, where a tensor has equal shares for the others alone
 ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
 
@@ -209,15 +210,19 @@ class _Planner:
         """Ways to keep a unit's result that its maker and every reader could take, were it the only tensor
         that stays."""
         if i not in self._kept_forms:
-            every = ([one for one in self._all_forms(i, n) if self._all_take(one)] for n in self._widths)
-            self._kept_forms[i] = next(filter(None, every), [])
+            every = ([one for one in self._all_forms(i, n) if self._all_cut(one)] for n in self._widths(i))
+            self._kept_forms[i] = [one for one in next(filter(None, every), []) if self._all_take(one)]
         return self._kept_forms[i]
 
-    @property
-    def _widths(self) -> range:
-        """Numbers of columns that may share a tensor: all, else as many as it has equal shares for."""
-        columns = self.limits.device.columns
-        return range(columns, columns - columns // FEWER - 1, -1)
+    def _widths(self, i: int) -> range:
+        """Numbers of columns that may share a unit's result: all, else as many as it has equal shares for.
+
+        Not where constants come to those that share it: each column would fetch all of them.
+        """
+        columns, users = self.limits.device.columns, [self.costs.operators[j] for j in self._users(i)]
+        nests = (nest for operator in users if operator.may_keep for nest in operator.plain_nests)
+        constants = any(isinstance(x, Packed) for nest in nests for x in nest.inputs)
+        return range(columns, columns - (0 if constants else columns // FEWER) - 1, -1)
 
     def _all_forms(self, i: int, columns: int) -> Iterator[KeptTensor]:
         operator = self.costs.operators[i]
@@ -252,10 +257,20 @@ class _Planner:
         tensors = [*operator.inputs, *reversed(operator.outputs)]  # as operands number them
         return [x for x in operator.plain_nests[0].strided if self.costs.root(tensors[x.tensor]) == name]
 
+    def _all_cut(self, one: KeptTensor) -> bool:
+        """Whether the loops of all that make or read a tensor can be cut so; nothing is searched."""
+        return not any(self._refusal_by(i, (one,)) for i in self._users(one.maker))
+
     def _all_take(self, one: KeptTensor) -> bool:
-        users = one.maker, *self._readers[one.tensor.name]
-        plain = not any(self._refusal_by(i, (one,)) for i in users)  # before anything is searched
-        return plain and all(isfinite(self._cost(i, (one,))) for i in users)
+        """Whether all that make or read a tensor can run so, and not at a cost that no other tensor beside it
+        makes up for."""
+        users, more = self._users(one.maker), 0.0
+        most = MOST_LOST * sum(self._cost(i, ()) for i in users)
+        return all((more := more + self._cost(i, (one,)) - self._cost(i, ())) <= most for i in users)
+
+    def _users(self, i: int) -> tuple[int, ...]:
+        """The unit that makes a result, and those that read it."""
+        return i, *self._readers.get(self.costs.operators[i].output.name, ())
 
     def _refusal_by(self, i: int, alive: Sequence[KeptTensor]) -> str:
         """Why the loop nest of a unit's operator cannot be cut as ``alive`` are; "" where it can."""
@@ -326,7 +341,7 @@ class _Planner:
         users, operators = (i, *readers), self.costs.operators
         columns, room = self.limits.device.columns, self.limits.mem_words
         words = -(-tensor.device_bytes // (4 * columns))
-        buffers = [one for n in self._widths for one in self._buffers(i, n)] if readers else []
+        buffers = [one for n in self._widths(i) for one in self._buffers(i, n)] if readers else []
         if tensor.name in self._elsewhere:
             names = {tensor.name, *(name for name, root in self.costs.roots.items() if root == tensor.name)}
             return "an output of the model" if names & self.outputs else "parts of it have names of their own"
@@ -338,7 +353,7 @@ class _Planner:
             return f"too large: {counted(words, 'word')} of every memory tile, which has {room:,}"
         if not buffers:
             refused = [said for j in users if (said := self._refusal_by(j, ()))]
-            uneven = f"no equal shares of whole words for {' or '.join(map(str, self._widths))} columns"
+            uneven = f"no equal shares of whole words for {' or '.join(map(str, self._widths(i)))} columns"
             return next(iter(refused), uneven)
         ways = [KeptTensor(tensor, one, i, readers[-1], one.words) for one in buffers]
         return self._why_not_in(ways, users, kept)
