@@ -353,7 +353,9 @@ class _Planner:
             return f"too large: {counted(words, 'word')} of every memory tile, which has {room:,}"
         if not buffers:
             refused = [said for j in users if (said := self._refusal_by(j, ()))]
-            uneven = f"no equal shares of whole words for {' or '.join(map(str, self._widths(i)))} columns"
+            widths = " or ".join(map(str, self._widths(i)[1:]))
+            fewer = f", or for {widths}" if widths else ""
+            uneven = f"no equal shares of whole words for {counted(columns, 'column')}{fewer}"
             return next(iter(refused), uneven)
         ways = [KeptTensor(tensor, one, i, readers[-1], one.words) for one in buffers]
         return self._why_not_in(ways, users, kept)
