@@ -368,15 +368,24 @@ class MatMul(Operator):
         parts = [PackedPart("b", self.b.element, ((K, 0), (dn, 0)))]
         if self.bias is not None:
             parts.append(PackedPart("bias", DTYPES["f32" if self.is_float else "i32"], ((dn, 0),)))
+        parts += [PackedPart(name, tensor.element, ((None, 1),)) for name, tensor in self._beside_b.items()]
         return Packed("b", (dn, K), tuple(parts))
+
+    @property
+    def _beside_b(self) -> dict[str, TensorSpec]:
+        """Zero points and scales that every chunk of a packed B brings: of single constants, descriptors of
+        their own would take longer."""
+        given = {name: tensor for name, tensor in self.optional.items() if tensor is not None}
+        return {n: t for n, t in given.items() if self.packs_b and t.value is not None and t.size == 1}
 
     def _others(self, along: dict[str, tuple[int, int]]) -> list[Operand]:
         """Zero points and scales: one for the tensor, or one per row (A) or column (B)."""
         found: list[Operand] = []
-        for name, tensor in self.optional.items():
-            if tensor is None:
+        given = [(name, tensor) for name, tensor in self.optional.items() if tensor is not None]
+        for index, (name, tensor) in enumerate(given, 2):
+            if name in self._beside_b:
                 continue
-            index, unit = 2 + len(found), tensor.element.per_word
+            unit = tensor.element.per_word
             (dim, extent), shape = along[name], (-(-tensor.size // unit) * unit,)
             if tensor.size not in (1, extent):
                 raise Unsupported(
@@ -396,6 +405,7 @@ class MatMul(Operator):
         packed, n = schedule.packed(operand), schedule.nest.dims[dn].extent
         chunks = out.reshape(schedule.slot_count(packed), -1)
         used = n_tile * k_tile * matrix.itemsize
+        behind = -(-used // 4) * 4
         whole = len(matrix) // k_tile  # steps that are full; the last one may hold fewer rows
         for i in range(schedule.grid[dn]):
             at = min(i * n_tile, n - n_tile)
@@ -410,8 +420,12 @@ class MatMul(Operator):
                 tiles[whole, : len(rest), : rest.shape[1]] = rest
             if self.bias is not None:
                 bias = self.bias[at : at + n_tile]
-                words = mine[:, -4 * n_tile :].view(np.float32 if self.is_float else np.int32)
+                words = mine[:, behind : behind + 4 * n_tile].view(np.float32 if self.is_float else np.int32)
                 words[:, : len(bias)] = bias
+        for number, tensor in enumerate(reversed(self._beside_b.values()), 1):
+            value = np.asarray(tensor.value).reshape(1).view(np.uint8)
+            at = chunks.shape[1] - 4 * number
+            chunks[:, at : at + len(value)] = value
 
     # -- reference -------------------------------------------------------------------------
 

@@ -280,24 +280,18 @@ class CostModel:
         resources[1] = self._channel(in0, served - second)
         # Half of the rows have nothing before all of in1 has come.
         leads, of_in1 = np.greater(second, 0), self._channel(in1, 1)
+        fetched = mapping.columns * in1.taken * in1.fetched
         resources[2] = np.where(leads, self._channel(in0, second), of_in1)
         resources[3] = np.maximum(in0.chunks * in0.words * -(-served // ROW_LANES), in1.chunks * in1.words)
         if nest.out_kept:
             resources[3] = np.maximum(resources[3], outer * out * -(-rows // ROW_LANES))
         resources[4] = drain * self.shim_cycles
-        total = total + np.where(leads, 0, mapping.columns * in1.taken * in1.fetched)
+        total = total + np.where(leads, 0, fetched)
         resources[5] = np.floor(total * self.cycles_per_word)
         stalls = outer * self._stall(in0.words + in1.words, out, cycles, inner, at)
         fill = in0.words * served + in1.words + out + self.op_cycles
-        return _Load(
-            resources,
-            stalls + fill + np.where(leads, of_in1, 0),
-            fits,
-            (in0, in1),
-            served,
-            outer,
-            self.per_group[at],
-        )
+        beside = stalls + fill + np.where(leads, np.maximum(of_in1, fetched * self.cycles_per_word), 0)
+        return _Load(resources, beside, fits, (in0, in1), served, outer, self.per_group[at])
 
     def _in_shares(self, mapping: Mapping, at: Array) -> IntArray:
         """Whether the candidates keep to ``tile_rules``."""
