@@ -16,12 +16,13 @@ from onedispatch.operators.declarations.dtypes import saturated
 from onedispatch.operators.declarations.formulas import kept, sums_bytes
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.tensor import TensorSpec
+from onedispatch.operators.scheduling import keeping
 
 Array = np.ndarray[Any, Any]
 
 MAX_SHIFT = 16  # bits of sums that their results lack below
 # 0: sums keep all their bits; s + 1: they are stored as results are, integers shifted by s bits.
-NARROW_SUMS = Scalar("narrow_sums", high=MAX_SHIFT + 1, default=0)
+NARROW_SUMS = Scalar(keeping.NARROW_SUMS, high=MAX_SHIFT + 1, default=0)
 
 
 def _exact() -> e.Expr:

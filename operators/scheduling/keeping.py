@@ -20,6 +20,8 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions.base.text import counted
 
+NARROW_SUMS = "narrow_sums"  # the scalar of kernels whose sums wait as results are stored, where it is not 0
+
 _PLAIN = Access(0)
 
 
@@ -187,11 +189,12 @@ def with_less_room(nest: Nest, schedule: Schedule) -> Schedule | None:
 def steps_of(schedule: Schedule) -> int:
     """Members of the reduction that every step must take for sums to be the same to the bit; 0: any.
 
-    Sums of integers are exact.
+    Sums of integers are exact where they keep all their bits from step to step.
     """
     nest = schedule.nest
     floats = any(x.dtype.is_float for x in nest.bound.values())
-    return schedule.k_tile if nest.reduces and nest.k_extent and floats else 0
+    rounded = floats or bool(nest.scalars.get(NARROW_SUMS))
+    return schedule.k_tile if nest.reduces and nest.k_extent and rounded else 0
 
 
 def check_order(before: Schedule, after: Schedule) -> None:

@@ -274,6 +274,27 @@ def test_views_that_begin_inside_a_share_are_not_taken_for_others(
     assert "a" not in {one.tensor.name for one in planned()}
 
 
+@pytest.mark.parametrize("device", ["npu1", "npu2"])
+def test_narrow_sums_of_integers_take_the_steps_that_they_have_ungrouped(device: str) -> None:
+    """They are rounded and saturated after every step."""
+    text = (
+        "g (int8[64, 512] x) => (int8[64, 64] y) { a = DequantizeLinear(x, s, z) b = Relu(a)"
+        " c = QuantizeLinear(b, s, z) d = QLinearMatMul(c, s, z, w, t, z, r, z)"
+        " e = DequantizeLinear(d, r, z) f = Tanh(e) y = QuantizeLinear(f, s, z) }"
+    )
+    rng = np.random.default_rng(0)
+    w, x = (rng.integers(-128, 128, shape, np.int8) for shape in ((512, 64), (64, 512)))
+    scales = {"s": np.float32(1 / 16), "r": np.float32(1 / 8), "t": np.float32(1 / 128)}
+    model = model_of(text, {"w": w, "z": np.int8(0), **scales})
+    sums: dict[str, Any] = {"precision": "fp32", "fallback": "error", "sums": "narrow"}
+    off, on = (
+        od.InferenceSession(model, device, **sums, groups=g).run(None, {"x": x}) for g in ("off", "on")
+    )
+    (exact,) = od.InferenceSession(model, device).run(None, {"x": x})
+    assert (on[0] == off[0]).all()
+    assert (off[0] != exact).any(), "steps show in results"
+
+
 @pytest.mark.parametrize(("share", "left"), [(0.001, set()), (0.1, {"a", "b"})])
 def test_groups_that_save_next_to_nothing_are_none(
     monkeypatch: pytest.MonkeyPatch, planned: Planned, share: float, left: set[str]
