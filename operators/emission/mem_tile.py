@@ -74,12 +74,11 @@ class MemTile:
         self._rings = iter(range(self.limits.rings))
         self._chains: dict[tuple[object, ...], int] = {}  # first BDs over what stays, by what they walk
         packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
-        for port in (1, 0) if schedule.in1_first else (0, 1):
-            if port == 1 and schedule.chunks(1):
-                self._input(1, 1, [_Send(0, 0, None)])
-            elif port == 0 and schedule.chunks(0) and in0_rows:
-                for fed, rows in schedule.channels(0, in0_rows):
-                    self._input(0, fed, [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows])
+        if schedule.chunks(0) and in0_rows:
+            for fed, rows in schedule.channels(0, in0_rows):
+                self._input(0, fed, [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows])
+        if schedule.chunks(1):
+            self._input(1, 1, [_Send(0, 0, None)])
         if schedule.kept[2]:
             self._kept_outputs()
         else:

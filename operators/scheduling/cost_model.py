@@ -271,27 +271,23 @@ class CostModel:
             fits = fits & (outer == 1)
         drain = outer * self.drained[at] * rows
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
-        total = in0.taken * in0.fetched * sources + mapping.columns * drain * self.out_factor[at]
+        total = in0.taken * in0.fetched * sources + mapping.columns * (
+            in1.taken * in1.fetched + drain * self.out_factor[at]
+        )
         both = takes_both_channels(nest, mapping, self.limits)
-        first = self._comes_first(in1, ring + 2 * in0.ring * served) if nest.reduces else True
-        second = np.where((in0.taken == in0.chunks) & first, served // 2, 0) if both else 0
+        second = np.where(in0.taken == in0.chunks, served // 2, 0) if both else 0
         resources = np.empty((6, len(at)))
         resources[0] = outer * cycles
         resources[1] = self._channel(in0, served - second)
-        # Half of the rows have nothing before all of in1 has come.
-        leads, of_in1 = np.greater(second, 0), self._channel(in1, 1)
-        fetched = mapping.columns * in1.taken * in1.fetched
-        resources[2] = np.where(leads, self._channel(in0, second), of_in1)
+        resources[2] = self._channel(in1, 1) + (self._channel(in0, second) if both else 0)
         resources[3] = np.maximum(in0.chunks * in0.words * -(-served // ROW_LANES), in1.chunks * in1.words)
         if nest.out_kept:
             resources[3] = np.maximum(resources[3], outer * out * -(-rows // ROW_LANES))
         resources[4] = drain * self.shim_cycles
-        total = total + np.where(leads, 0, fetched)
         resources[5] = np.floor(total * self.cycles_per_word)
         stalls = outer * self._stall(in0.words + in1.words, out, cycles, inner, at)
         fill = in0.words * served + in1.words + out + self.op_cycles
-        beside = stalls + fill + np.where(leads, np.maximum(of_in1, fetched * self.cycles_per_word), 0)
-        return _Load(resources, beside, fits, (in0, in1), served, outer, self.per_group[at])
+        return _Load(resources, stalls + fill, fits, (in0, in1), served, outer, self.per_group[at])
 
     def _in_shares(self, mapping: Mapping, at: Array) -> IntArray:
         """Whether the candidates keep to ``tile_rules``."""
@@ -300,16 +296,6 @@ class CostModel:
             for _, holds, _ in tile_rules(self.nest, mapping, [t[at] for t in self.tiles], self.limits.rows):
                 kept = kept & holds
         return kept
-
-    def _comes_first(self, in1: _Port, others: IntArray) -> IntArray:
-        """Whether memory tiles have room for all of in1 beside ``others``: see ``Schedule.in1_first``."""
-        if not in1.operands:
-            return True
-        once = in1.chunks / in1.repeats
-        room = (once * in1.ring + others <= self.limits.mem_words - self.nest.occupied) & (
-            once * in1.ring <= MAX_PANEL_WORDS
-        )
-        return np.where(in1.repeats == 1, room, (in1.taken < in1.chunks) & (once == in1.panel))
 
     def _channel(self, port: _Port, rows: IntArray) -> IntArray:
         """Returns the cycles that a shim channel takes to feed a port's chunks to ``rows`` core rows."""
