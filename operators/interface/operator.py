@@ -196,8 +196,9 @@ class Operator:
 
     @property
     def may_keep(self) -> bool:
-        """Whether its nests may be cut anew, for tensors that stay in memory tiles."""
-        return not self.owns_transaction
+        """Whether its nests may be cut anew, for tensors that stay in memory tiles: arguments are those that
+        nests have then, which a class that says its own does not know of."""
+        return all(getattr(type(self), name) is getattr(Operator, name) for name in _OF_NESTS)
 
     @cached_property
     def image(self) -> Image:
@@ -305,6 +306,14 @@ class Operator:
     def _emitted(self) -> NestProgram:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
         return emit_nests(self._bound, self.device, params_argument=arguments, turned=self._turned)
+
+
+_OF_NESTS = (
+    "transaction",
+    "activations",
+    "arg_map",
+    "schedules",
+)  # of an operator, unless its class says them
 
 
 def _images(nest: Nest) -> Iterator[Image]:

@@ -18,6 +18,8 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operato
 from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.select import select
 from onedispatch.transactions import ArgKind, ArgMap, TransactionBuilder
 
 DOMAIN = "ownoperators"
@@ -242,3 +244,48 @@ def test_functions_behind_an_operator_that_does_not_apply_them_run(kind: type[El
     x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
     (y,) = od.InferenceSession(proto, fallback="error").run(None, {"x": x})
     assert (y == np.maximum(x, 0)).all()
+
+
+class OwnActivations(Eltwise):
+    @property
+    def activations(self) -> tuple[TensorSpec, ...]:  # type: ignore[override]
+        return self.inputs
+
+
+class OwnArgMap(Eltwise):
+    def arg_map(self) -> list[ArgMap]:
+        (x,), y, params = self.inputs, self.output, len(self.super_kernel_params())
+        return [
+            ArgMap(ArgKind.OUTPUT, 0, 1, 0, y.device_bytes),
+            ArgMap(ArgKind.INPUT, 1, 0, 0, x.device_bytes),
+            ArgMap(ArgKind.CONST_KERNEL_PARAM_INPUT, 3, 0, 0, params),
+        ]
+
+
+class OwnSchedules(Eltwise):
+    @property
+    def schedules(self) -> list[Schedule]:  # type: ignore[override]
+        return [select(nest, self.device) for nest in self.plain_nests]
+
+
+@pytest.mark.parametrize("kind", [Eltwise, OwnActivations, OwnArgMap, OwnSchedules])
+def test_what_operators_say_themselves_holds_beside_what_stays_in_memory_tiles(kind: type[Eltwise]) -> None:
+    """Of what stays there they have no argument: what they read and make stays only where nests say all."""
+
+    def copies(node: NodeSpec, lowering: Lowering) -> None:
+        (x,), (y,) = node.inputs, node.outputs
+        assert x is not None and y is not None
+        lowering.emit(kind(node.name, "copy", [x], y, lowering.device))
+
+    od.maps("Copies", domain=DOMAIN, like=0)(copies)
+    proto = onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["": 17, "{DOMAIN}": 1]> g (float[64, 256] x) => (float[64, 256] y) {{
+  a = Neg(x) b = Softmax(a) c = {DOMAIN}.Copies(b) d = Softmax(c) e = {DOMAIN}.Copies(d) y = Neg(e)
+}}
+""")
+    x = np.random.default_rng(0).standard_normal((64, 256)).astype(np.float32)
+    off, on = (od.compile(proto, "npu1", fallback="error", groups=how) for how in ("off", "on"))
+    wanted, given = (od.InferenceSession(one).run(None, {"x": x})[0] for one in (off, on))
+    assert wanted.any() and given.tobytes() == wanted.tobytes()
+    stays = on.timing().ddr_bytes_read < off.timing().ddr_bytes_read
+    assert stays or kind is not Eltwise
