@@ -243,8 +243,10 @@ class MemTile:
         packet: int | None = None,
         last: int | None = None,
     ) -> int:
-        """The first BD of a chain over ``patterns``, before BD ``last``; equal ones are one."""
-        key = channel % 2, direction, packet, last, *patterns
+        """The first BD of a chain over ``patterns``, before BD ``last``; equal ones are one. Where they count
+        iterations, those of each channel: BDs keep the count, and channels would go on with each other's."""
+        counts = any(pattern.iteration[0] > 1 for pattern in patterns)
+        key = channel if counts else channel % 2, direction, packet, last, *patterns
         if key not in self._chains:
             numbers = self._take(channel, len(patterns))
             following = dict(zip(numbers, [*numbers[1:], last], strict=True))

@@ -274,6 +274,16 @@ def test_views_that_begin_inside_a_share_are_not_taken_for_others(
     assert "a" not in {one.tensor.name for one in planned()}
 
 
+def test_rows_that_walk_the_same_of_what_stays_count_on_their_own(planned: Planned) -> None:
+    """Two tiles of 25 rows for four rows of cores: two and two take the same ones, in several steps."""
+    text = (
+        "g (float[8, 50, 96] x) => (float[8, 50, 50] y)"
+        " { t = Transpose <perm = [0, 2, 1]> (x) a = MatMul(x, t) y = Softmax(a) }"
+    )
+    check_same(model_of(text), "npu2_4col", "bf16")
+    assert {"t", "a"} <= {one.tensor.name.partition("//")[0] for one in planned()}
+
+
 @pytest.mark.parametrize("device", ["npu1", "npu2"])
 def test_narrow_sums_of_integers_take_the_steps_that_they_have_ungrouped(device: str) -> None:
     """They are rounded and saturated after every step."""
