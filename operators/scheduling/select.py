@@ -29,7 +29,8 @@ SOLUTIONS_KEPT = 4096
 
 class Selector(Protocol):
     """Chooses how a problem is solved. It is asked once for every nest, in the order of the model, and then
-    for those that tensors in memory tiles make other problems of (none with ``groups="off"``).
+    for those that tensors in memory tiles make other problems of (none with ``groups="off"``): where what it
+    answers then does not fit, these tensors pass device memory.
     """
 
     def select(self, problem: Problem, device: Device) -> Solution:
