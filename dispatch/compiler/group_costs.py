@@ -40,6 +40,7 @@ Shapes = tuple[tuple[int, Buffer], ...]  # buffers of an operator's tensors, by 
 _Key = tuple[int, Shapes]
 
 NO_SINGLE_NEST = "is no single loop nest"
+OWN_ANSWERS = "has a class with arguments, schedules or a transaction of its own"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Solved:
 
 
 _Known = dict[int, Solved | None]  # by the words of memory tiles that are taken; None: it cannot run so
-_Choose = Callable[[Nest, Device, Selector], tuple[Schedule, float | None]]
+_Choose = Callable[[Nest], tuple[Schedule, float | None]]
 
 
 @dataclass
@@ -78,8 +79,13 @@ class OperatorCosts:
         return {i: unit.operator for i, unit in enumerate(self.units) if unit.operator is not None}
 
     @property
+    def search(self) -> Search:
+        """The search that plans go by: the selector, if it is one."""
+        return self.selector if isinstance(self.selector, Search) else SEARCH
+
+    @property
     def _others_select(self) -> bool:
-        return not isinstance(self.selector, Search)
+        return self.search is not self.selector
 
     @cached_property
     def roots(self) -> dict[str, str]:
@@ -102,11 +108,12 @@ class OperatorCosts:
 
     @cached_property
     def kinds(self) -> dict[int, int]:
-        """Numbers of units; those of the same problems, whose views begin alike, have one."""
+        """Numbers of units; those of the same problems, whose views begin alike, have one. Operators that
+        answer themselves have their own."""
         kinds: dict[Hashable, int] = {}
         found: dict[int, int] = {}
         for i, operator in self.operators.items():
-            nests = () if operator.owns_transaction else operator.plain_nests
+            nests = operator.plain_nests if operator.may_keep else ()
             problems = tuple(Problem.of(nest, self.device) for nest in nests) or i
             named = tuple(self.root(t) == self.root(operator.inputs[0]) for t in operator.inputs)
             begins = tuple(x.offset for nest in nests for x in nest.strided)
@@ -118,7 +125,7 @@ class OperatorCosts:
         tiles are taken, nearly as it will run; infinity where it cannot run so."""
         known = self._known(self._sketched, i, shapes)
         if occupied not in known:
-            known[occupied] = self._solve(i, shapes, occupied, known, _sketch)
+            known[occupied] = self._solve(i, shapes, occupied, known, self._sketch)
         solved = known[occupied]
         return inf if solved is None else solved.cycles
 
@@ -146,7 +153,7 @@ class OperatorCosts:
         sketch = self._known(self._sketched, i, shapes).get(occupied)
         for words in (occupied,) if sketch is None else (sketch.beside, occupied):
             if words not in known:
-                known[words] = self._solve(i, shapes, words, known, _select)
+                known[words] = self._solve(i, shapes, words, known, self._select)
         tried = (one for one in (known[occupied], None if self._others_select else sketch) if one is not None)
         return next((one for one in tried if all(map(_has_descriptors, one.of(nests)))), None)
 
@@ -159,12 +166,12 @@ class OperatorCosts:
 
     def _plain(self, i: int) -> Solved:
         schedules = tuple(self.operators[i].schedules)
-        return Solved(schedules, sum(_cycles(one, _known_cycles(one, self.selector)) for one in schedules), 0)
+        return Solved(schedules, sum(_cycles(one, self._known_cycles(one)) for one in schedules), 0)
 
     def refusal(self, i: int, shapes: Shapes) -> str:
         """Why the loop nest of a unit's operator cannot be cut as buffers are; "" where it can."""
         operator, nests = self.operators[i], self._cut(i, shapes)
-        if not operator.may_keep or len(operator.plain_nests) != 1:
+        if operator.may_keep and len(operator.plain_nests) != 1:
             nests = NO_SINGLE_NEST
         return f"{operator.name} {nests}" if isinstance(nests, str) else ""
 
@@ -181,7 +188,7 @@ class OperatorCosts:
             if None not in same:
                 return replace(before, schedules=tuple(one for one in same if one is not None))
         try:
-            found = [choose(nest, self.device, self.selector) for nest in nests]
+            found = [choose(nest) for nest in nests]
             for plain, (schedule, _) in zip(self.operators[i].schedules, found, strict=True):
                 check_order(plain, schedule)
         except (Unsupported, SolutionError):
@@ -197,7 +204,9 @@ class OperatorCosts:
 
     def _cut_anew(self, i: int, shapes: Shapes) -> tuple[Nest, ...] | str:
         operator = self.operators[i]
-        if not operator.may_keep or (shapes and len(operator.plain_nests) != 1):
+        if not operator.may_keep:
+            return OWN_ANSWERS
+        if shapes and len(operator.plain_nests) != 1:
             return NO_SINGLE_NEST
         try:
             return self._nests_of(i, dict(shapes), 0)
@@ -209,21 +218,18 @@ class OperatorCosts:
         nests = zip(self.operators[i].plain_nests, self.operators[i].schedules, strict=True)
         return tuple(in_buffers(nest, buffers, occupied, steps_of(schedule)) for nest, schedule in nests)
 
+    def _select(self, nest: Nest) -> tuple[Schedule, float | None]:
+        """A nest as the selector solves it, and what that costs where it knows."""
+        schedule = select(nest, self.device, self.selector)
+        return schedule, self._known_cycles(schedule)
 
-def _select(nest: Nest, device: Device, selector: Selector) -> tuple[Schedule, float | None]:
-    """A nest as the selector solves it, and what that costs where it knows."""
-    schedule = select(nest, device, selector)
-    return schedule, _known_cycles(schedule, selector)
+    def _sketch(self, nest: Nest) -> tuple[Schedule, float | None]:
+        """The same, nearly, as the search solves it."""
+        solution, cycles = self.search.sketch(nest, self.device)
+        return Schedule(nest, self.device, solution), cycles
 
-
-def _sketch(nest: Nest, device: Device, selector: Selector) -> tuple[Schedule, float | None]:
-    """The same, nearly, as the search solves it."""
-    solution, cycles = (selector if isinstance(selector, Search) else SEARCH).sketch(nest, device)
-    return Schedule(nest, device, solution), cycles
-
-
-def _known_cycles(schedule: Schedule, selector: Selector) -> float | None:
-    return selector.cost_of(schedule) if isinstance(selector, Search) else None
+    def _known_cycles(self, schedule: Schedule) -> float | None:
+        return None if self._others_select else self.search.cost_of(schedule)
 
 
 def _cycles(schedule: Schedule, known: float | None) -> float:

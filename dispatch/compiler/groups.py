@@ -193,7 +193,7 @@ class _Planner:
 
     @cached_property
     def _elsewhere(self) -> frozenset[str]:
-        """Tensors that leave the device, under whatever name, and those of which parts have other names."""
+        """Tensors that leave the device, by any of their names, and those of which parts have other names."""
         roots = self.costs.roots
         parts = (unit for unit in self.units if unit.alias is not None and unit.writes[0] not in roots)
         names = self.outputs.union(*((*unit.reads, *unit.writes) for unit in parts))
@@ -265,8 +265,9 @@ class _Planner:
         """Whether all that make or read a tensor can run so, and not at a cost that no other tensor beside it
         makes up for."""
         users, more = self._users(one.maker), 0.0
-        most = MOST_LOST * sum(self._cost(i, ()) for i in users)
-        return all((more := more + self._cost(i, (one,)) - self._cost(i, ())) <= most for i in users)
+        plain = {i: self._cost(i, ()) for i in users}
+        most = MOST_LOST * sum(plain.values())
+        return all((more := more + self._cost(i, (one,)) - plain[i]) <= most for i in users)
 
     def _users(self, i: int) -> tuple[int, ...]:
         """The unit that makes a result, and those that read it."""

@@ -196,9 +196,9 @@ class Operator:
 
     @property
     def may_keep(self) -> bool:
-        """Whether its nests may be cut anew, for tensors that stay in memory tiles: arguments are those that
-        nests have then, which a class that says its own does not know of."""
-        return all(getattr(type(self), name) is getattr(Operator, name) for name in _OF_NESTS)
+        """Whether its nests may be cut anew, for tensors that stay in memory tiles: its arguments are then
+        those of the nests, which a class with answers of its own does not know of."""
+        return all(getattr(type(self), name) is getattr(Operator, name) for name in _MADE_OF_NESTS)
 
     @cached_property
     def image(self) -> Image:
@@ -308,12 +308,8 @@ class Operator:
         return emit_nests(self._bound, self.device, params_argument=arguments, turned=self._turned)
 
 
-_OF_NESTS = (
-    "transaction",
-    "activations",
-    "arg_map",
-    "schedules",
-)  # of an operator, unless its class says them
+# What an operator answers from its nests, unless its class overrides it.
+_MADE_OF_NESTS = ("transaction", "activations", "arg_map", "schedules")
 
 
 def _images(nest: Nest) -> Iterator[Image]:
