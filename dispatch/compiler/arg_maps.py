@@ -37,12 +37,13 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
     where = f"operator {operator.name} of {about}"
     try:
         given = asked_of(operator, where, operator.arg_map, Unsupported)
-        reads = len(asked_of(operator, where, lambda: operator.activations, Unsupported))
+        activations = asked_of(operator, where, lambda: list(operator.activations), Unsupported)
     except TransactionError as error:  # of an entry that cannot be
         raise OperatorError(error.where, error.given, error.accepted, "correct that class") from error
     if not isinstance(given, list | tuple):
         raise refuse("arg map", bounded_repr(given), "a list of ArgMap")
-    _check_activations(operator, where, refuse)
+    _check_activations(operator, activations, refuse)
+    reads = len(activations)
     tensors = {
         ArgKind.INPUT: range(reads),
         ArgKind.OUTPUT: range(reads, reads + len(operator.outputs)),
@@ -160,9 +161,8 @@ def _check_outputs(operator: Operator, entries: Sequence[ArgMap], reads: int, re
         raise refuse(f"arg map, entry {index} (OUTPUT), size", str(size), accepted)
 
 
-def _check_activations(operator: Operator, where: str, refuse: Refuse) -> None:
+def _check_activations(operator: Operator, found: Sequence[object], refuse: Refuse) -> None:
     """Raises ``OperatorError`` for activations that are none of the operator's inputs."""
-    found = asked_of(operator, where, lambda: list(operator.activations), Unsupported)
     known = [tensor.name for tensor in operator.inputs]
     for index, tensor in enumerate(found):
         if not isinstance(tensor, TensorSpec) or tensor.name not in known:
