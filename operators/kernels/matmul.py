@@ -405,7 +405,7 @@ class MatMul(Operator):
         packed, n = schedule.packed(operand), schedule.nest.dims[dn].extent
         chunks = out.reshape(schedule.slot_count(packed), -1)
         used = n_tile * k_tile * matrix.itemsize
-        behind = -(-used // 4) * 4
+        behind = -(-used // 4) * 4  # where what follows B begins
         whole = len(matrix) // k_tile  # steps that are full; the last one may hold fewer rows
         for i in range(schedule.grid[dn]):
             at = min(i * n_tile, n - n_tile)
@@ -422,10 +422,11 @@ class MatMul(Operator):
                 bias = self.bias[at : at + n_tile]
                 words = mine[:, behind : behind + 4 * n_tile].view(np.float32 if self.is_float else np.int32)
                 words[:, : len(bias)] = bias
-        for number, tensor in enumerate(reversed(self._beside_b.values()), 1):
+        behind += 0 if self.bias is None else 4 * n_tile
+        for tensor in self._beside_b.values():  # a word each
             value = np.asarray(tensor.value).reshape(1).view(np.uint8)
-            at = chunks.shape[1] - 4 * number
-            chunks[:, at : at + len(value)] = value
+            chunks[:, behind : behind + len(value)] = value
+            behind += 4
 
     # -- reference -------------------------------------------------------------------------
 

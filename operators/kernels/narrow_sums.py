@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 MAX_SHIFT = 16  # bits of sums that their results lack below
 # 0: sums keep all their bits; s + 1: they are stored as results are, integers shifted by s bits.
-NARROW_SUMS = Scalar(keeping.NARROW_SUMS, high=MAX_SHIFT + 1, default=0)
+NARROW_SUMS = Scalar(keeping.NARROW_SUMS_SCALAR, high=MAX_SHIFT + 1, default=0)
 
 
 def _exact() -> e.Expr:

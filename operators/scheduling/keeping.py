@@ -20,7 +20,7 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions.base.text import counted
 
-NARROW_SUMS = "narrow_sums"  # the scalar of kernels whose sums wait as results are stored, where it is not 0
+NARROW_SUMS_SCALAR = "narrow_sums"  # of kernels whose sums wait as results are stored, where it is not 0
 
 _PLAIN = Access(0)
 
@@ -106,14 +106,14 @@ def _cut_at(nest: Nest, period: int) -> Nest:
             if step is None or step >= period or step * dim.extent <= period or period % step:
                 continue
             inner = period // step
-            whole = dim.whole or dim.padding or any(d <= of for of in _packed_along(nest))
-            if dim.extent % inner == 0 and not whole and inner % dim.multiple == 0:
+            fixed = dim.whole or dim.padding or any(d <= other for other in _packed_dims(nest))
+            if dim.extent % inner == 0 and not fixed and inner % dim.multiple == 0:
                 return _cut_all(nest, d, inner)
     return nest
 
 
-def _packed_along(nest: Nest) -> Iterator[int]:
-    """The dimensions that constants lie along which operators lay out themselves."""
+def _packed_dims(nest: Nest) -> Iterator[int]:
+    """The dimensions that packed constants depend on: their operators count on the numbers of these."""
     return (dim for x in nest.inputs if isinstance(x, Packed) for dim in x.dims)
 
 
@@ -143,7 +143,7 @@ def _cut(nest: Nest, dim: int, inner: int) -> Nest:
 
     def cut(operand: Operand | Packed) -> Operand | Packed:
         if isinstance(operand, Packed):
-            return operand
+            return operand  # of dimensions before the one that is cut
         walked = []
         for size, step, access in zip(operand.shape, operand.strides, operand.access, strict=True):
             if access.dim == dim:
@@ -193,7 +193,7 @@ def steps_of(schedule: Schedule) -> int:
     """
     nest = schedule.nest
     floats = any(x.dtype.is_float for x in nest.bound.values())
-    rounded = floats or bool(nest.scalars.get(NARROW_SUMS))
+    rounded = floats or bool(nest.scalars.get(NARROW_SUMS_SCALAR))
     return schedule.k_tile if nest.reduces and nest.k_extent and rounded else 0
 
 

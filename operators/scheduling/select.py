@@ -63,8 +63,8 @@ class Search:
         return found[0]
 
     def sketch(self, nest: Nest, device: Device) -> tuple[Solution, float]:
-        """A solution that is nearly the best, and its modelled cycles, whatever was searched before: a plan
-        is the same in every process. Raises ``Unsupported`` where no tile fits.
+        """A solution that is nearly the best, and its modelled cycles. Earlier searches do not change it, so
+        that plans are the same in every process. Raises ``Unsupported`` where no tile fits.
         """
         return self._sketches.of(Problem.of(nest, device), nest, device)
 
