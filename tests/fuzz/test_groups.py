@@ -27,20 +27,7 @@ pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is no
 DEVICES = ("npu1", "npu2", "npu1_2col", "npu2_4col")
 SIDES = (8, 10, 12, 14)
 CHANNELS = (8, 12, 16, 20)
-KINDS = (
-    "wide",
-    "deep",
-    "window",
-    "same",
-    "row",
-    "channel",
-    "pool",
-    "move",
-    "cut",
-    "scores",
-    "rename",
-    "rows",
-)
+KINDS = "wide deep window same row channel pool move cut scores rename rows".split()
 
 
 @dataclass

@@ -122,23 +122,27 @@ def test_less_goes_through_device_memory_and_nothing_is_slower() -> None:
     assert on.cycles < off.cycles
 
 
+def emitted(model: onnx.ModelProto, device: str, **options: Any) -> tuple[bytes, bytes]:
+    """The transaction and the parameters: tiles show in either."""
+    step = od.compile(model, device, fallback="error", **options).device_step
+    return step.transaction, step.params
+
+
 def test_on_is_the_default() -> None:
     model = model_of(IMAGE, WEIGHTS)
-    plain, off, on = (
-        od.compile(model, "npu1", fallback="error", **how).device_step.transaction
-        for how in ({}, {"groups": "off"}, {"groups": "on"})
-    )
+    options: tuple[dict[str, Any], ...] = ({}, {"groups": "off"}, {"groups": "on"})
+    plain, off, on = (emitted(model, "npu1", **how) for how in options)
     assert plain == on != off
 
 
 def test_a_plan_does_not_depend_on_what_was_compiled_before() -> None:
     """The search knows other problems by then, and the best of those that it only sketched."""
     model = model_of(IMAGE, WEIGHTS)
-    first, second = (od.compile(model, "npu1", selector=one).transaction for one in (Search(), Search()))
+    first, second = (emitted(model, "npu1", selector=one) for one in (Search(), Search()))
     used = Search()
     for device in ("npu1", "npu2", "npu1"):
-        last = od.compile(model, device, selector=used).transaction
-    assert first == second == last == od.compile(model, "npu1").transaction
+        last = emitted(model, device, selector=used)
+    assert first == second == last == emitted(model, "npu1")
 
 
 def test_results_of_elements_lie_where_what_they_read_last_lay(planned: Planned, whatever_fits: None) -> None:
@@ -362,5 +366,6 @@ def test_other_selectors_are_asked_about_what_shall_run(planned: Planned, entrie
     assert asked.kept and bool(planned()) == entries
     if entries:
         grouped = od.compile(model, "npu1", fallback="error")
+        assert compiled.device_step.params == grouped.device_step.params
         assert compiled.transaction == grouped.transaction
         assert len(asked.kept) <= 2 * len(compiled.device_step.ops)
