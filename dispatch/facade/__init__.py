@@ -26,6 +26,7 @@ with _paused_collector():
 from onedispatch.operators.declarations.statuses import ERRORS as _KERNEL_ERRORS  # noqa: E402
 from onedispatch.operators.plugin.native import provided_by as _provided_by  # noqa: E402
 from onedispatch.transactions.base.errors import (  # noqa: E402
+    CatalogError,
     CompiledModelError,
     DeviceError,
     InputError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aux",
+    "CatalogError",
     "CompiledModel",
     "CompiledModelError",
     "DeviceError",

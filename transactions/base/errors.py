@@ -129,6 +129,10 @@ class SolutionError(OneDispatchError):
         self.would_fit = would_fit
 
 
+class CatalogError(OneDispatchError):
+    """A catalog of solutions, or a tuner's log, cannot be read: damaged, or of another version."""
+
+
 class DeviceError(OneDispatchError):
     """The device does not exist, its description is invalid, or it does not support the request."""
 

@@ -131,6 +131,11 @@ def _open_nonblocking(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
+def _open_appending(name: str, flags: int) -> int:
+    """The same, of a file that may have to be made."""
+    return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+
+
 def write_file(
     path: FilePath, pieces: Bytes | Iterable[Bytes], error: type[OneDispatchError] = InputError
 ) -> None:
@@ -172,6 +177,28 @@ def writing(path: FilePath, error: type[OneDispatchError] = InputError) -> Itera
             yield file
         record_read(os.stat(target))
     except OSError as reason:
+        raise error(name, reason.strerror or str(reason), _ACCEPTED) from reason
+
+
+@contextlib.contextmanager
+def appending(path: FilePath, error: type[OneDispatchError] = InputError) -> Iterator[BinaryIO]:
+    """Opens a regular file, made where there is none, to read it and to append to it: what is written goes to
+    its end, and is on disk when the block has ended. Others that append wait until then.
+
+    Raises:
+        error: (a class of ``errors``) the path is invalid, no regular file, or cannot be written.
+    """
+    name = _path_name(path, error)
+    try:
+        with open(name, "a+b", opener=_open_appending) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise error(name, _KINDS.get(stat.S_IFMT(mode), "no file"), "a file that can be appended to")
+            fcntl.flock(file, fcntl.LOCK_EX)  # of this open file: its closing unlocks it
+            yield file
+            _sync(file)
+    except OSError as reason:
+        reraise_from_handler(reason)
         raise error(name, reason.strerror or str(reason), _ACCEPTED) from reason
 
 

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tuner's log: what was measured, one row a line, in a file that any number of processes append to.
+
+Text, one JSON object a line; the first one names the format and its version. Every line begins with the
+CRC-32 of what follows it::
+
+    {"crc32":"1b2f0c33","format":"onedispatch tuning log","version":1}
+    {"crc32":"96ad5f10","problem":{...},"solution":{...},"cycles":81243,"estimated":80112.5,"version":"0.1.0"}
+
+Whoever appends does so under a lock, and what was appended is on disk. A writer that was killed leaves a torn
+last line at most: readers leave it out, and the next writer cuts it off.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, BinaryIO
+
+from onedispatch.operators.scheduling.plain import plain
+from onedispatch.operators.scheduling.plain import read as from_plain
+from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.solution import Solution
+from onedispatch.transactions.base.errors import CatalogError, SolutionError
+from onedispatch.transactions.base.files import FilePath, appending, read_file
+from onedispatch.transactions.base.signature import bounded_repr
+
+FORMAT, VERSION = "onedispatch tuning log", 1
+_LINE = re.compile(rb'\{"crc32":"([0-9a-f]{8})",(.*)', re.DOTALL)
+_ACCEPTED = "a log that `onedispatch tune` wrote"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A solution of a problem, and what it costs: ``cycles`` were measured, ``estimated`` is what the cost
+    model says. ``version`` is that of the package that measured."""
+
+    problem: Problem
+    solution: Solution
+    cycles: int
+    estimated: float
+    version: str
+
+    def to_data(self) -> dict[str, Any]:
+        """The row as dictionaries, lists, strings and numbers."""
+        return dict(plain(self))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Tuned:
+        """What ``to_data`` made. Raises ``SolutionError`` for whatever else it may be."""
+        return from_plain(cls, data, "row")
+
+
+def append(path: FilePath, rows: Iterable[Tuned]) -> None:
+    """Appends ``rows`` to the log at ``path``, which is made where there is none; they are on disk then.
+
+    Raises ``CatalogError`` where the file is no such log, or cannot be written.
+    """
+    lines = b"".join(_line(row.to_data()) for row in rows)
+    with appending(path, CatalogError) as file:
+        file.write(_completion(file, str(path)) + lines)
+
+
+def read(path: FilePath) -> list[Tuned]:
+    """The rows of a log, in the order in which they were appended; a torn last line is left out.
+
+    Raises ``CatalogError`` for a file that cannot be read, is no log, is of another version, or is damaged.
+    """
+    found = _contents(read_file(path, CatalogError, _ACCEPTED), str(path))
+    _check_head(next(found, None), str(path))
+    return [_row(data, f"{path}, line {number}") for number, data in enumerate(found, 2)]
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    text = json.dumps(data, separators=(",", ":")).encode()[1:]
+    return b'{"crc32":"%08x",%s\n' % (zlib.crc32(text), text)
+
+
+_HEAD = _line({"format": FORMAT, "version": VERSION})
+
+
+def _completion(file: BinaryIO, name: str) -> bytes:
+    """What is written before rows: the head of a new log, or the end of a line that lacks nothing else. A
+    torn last line is cut off."""
+    file.seek(0)
+    first = file.readline()
+    if not first.endswith(b"\n") and _HEAD.startswith(first):
+        file.truncate(0)
+        return _HEAD
+    _check_head(_checked(first, f"{name}, line 1"), name)
+    start, last = _last_line(file)
+    if not last or last.endswith(b"\n"):
+        return b""
+    if _data(last) is not None:
+        return b"\n"
+    file.truncate(start)
+    return b""
+
+
+_BLOCK = 1 << 16
+
+
+def _last_line(file: BinaryIO) -> tuple[int, bytes]:
+    """Where the last line begins, and what it says; its end included, where it has one."""
+    at, tail = file.seek(0, 2), b""
+    while at and b"\n" not in tail[:-1]:
+        step = min(at, _BLOCK)
+        at -= step
+        file.seek(at)
+        tail = file.read(step) + tail
+    start = tail.rfind(b"\n", 0, -1) + 1
+    return at + start, tail[start:]
+
+
+def _contents(text: bytes, name: str) -> Iterator[dict[str, Any]]:
+    """What each line says, one by one, without a torn last line."""
+    for number, line in enumerate(BytesIO(text), 1):
+        if line.endswith(b"\n") or (number > 1 and _data(line) is not None):
+            yield _checked(line, f"{name}, line {number}")
+        elif number == 1 and not _HEAD.startswith(line):
+            raise CatalogError(name, f"it begins with {bounded_repr(line)}", _ACCEPTED)
+
+
+def _data(line: bytes) -> dict[str, Any] | None:
+    """What a line says, but for its check sum; None where that does not fit, or is of no JSON."""
+    found = _LINE.fullmatch(line.rstrip(b"\n"))
+    if found is None or int(found[1], 16) != zlib.crc32(found[2]):
+        return None
+    try:
+        return dict(json.loads(b"{" + found[2]))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _checked(line: bytes, where: str) -> dict[str, Any]:
+    data = _data(line)
+    if data is None:
+        remedy = "delete that line: the others stay as they are"
+        raise CatalogError(where, bounded_repr(line), f"a line of {_ACCEPTED}, as it was written", remedy)
+    return data
+
+
+def _check_head(data: dict[str, Any] | None, name: str) -> None:
+    """Nothing at all, as before the first line was written, is a log without rows."""
+    if data is None:
+        return
+    if data.get("format") != FORMAT:
+        raise CatalogError(
+            f"{name}, line 1", bounded_repr(data), f'"format": "{FORMAT}"', "name another file"
+        )
+    if data.get("version") != VERSION:
+        given = f"version {bounded_repr(data.get('version'))} of the format"
+        raise CatalogError(f"{name}, line 1", given, str(VERSION), "use the version that wrote it")
+
+
+def _row(data: dict[str, Any], where: str) -> Tuned:
+    try:
+        return Tuned.from_data(data)
+    except SolutionError as error:
+        given = f"no row: {error.statement()}"
+        raise CatalogError(where, given, _ACCEPTED, "use the version that wrote it") from error
