@@ -11,7 +11,8 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from onedispatch.operators.declarations.kernel import Kernel, Scalar, declared
+from onedispatch.operators.declarations.kernel import Kernel, Scalar
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.scheduling.index_space import Dim, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.plain import digest_of, plain, read
@@ -174,10 +175,11 @@ _MEMBER_KERNELS: dict[tuple[str, int], Kernel] = {}
 def _kernel(name: str, declaration: int) -> Kernel:
     if (name, declaration) in _MEMBER_KERNELS:
         return _MEMBER_KERNELS[name, declaration]
-    for kernel in declared():
+    kernels = all_kernels()
+    for kernel in kernels:
         if kernel.name == name and kernel.digest == declaration:
             return kernel
-    known = ", ".join(f"{k.name} ({k.digest:08x})" for k in declared())
+    known = ", ".join(f"{k.name} ({k.digest:08x})" for k in kernels)
     raise SolutionError(
         "problem", f"kernel {name} ({declaration:08x})", known, "use the version that wrote the problem"
     )

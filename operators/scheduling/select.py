@@ -55,12 +55,15 @@ class Search:
         found = self._found.get(problem)
         if found is None:
             problem.check_device(device)
-            listed = self._sketches.shortlist(problem)
-            found = counted_best(in_other_orders(listed)) if listed else best_with_cost(problem.nest, device)
-            self._found[problem] = found
+            found = self._found[problem] = self.solve(problem, device)
             while len(self._found) > self._kept:
                 self._found.popitem(last=False)
         return found[0]
+
+    def solve(self, problem: Problem, device: Device) -> tuple[Solution, float]:
+        """The solution of a problem that was not asked about before, and its modelled cycles."""
+        listed = self._sketches.shortlist(problem)
+        return counted_best(in_other_orders(listed)) if listed else best_with_cost(problem.nest, device)
 
     def sketch(self, nest: Nest, device: Device) -> tuple[Solution, float]:
         """A solution that is nearly the best, and its modelled cycles. Earlier searches do not change it, so

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A catalog that is open: a folder of files, of which only those are read that a problem needs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from onedispatch.operators.catalog import tree
+from onedispatch.operators.catalog.choice import STAGES, Candidate, offers
+from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Opened, is_catalog, open_file
+from onedispatch.operators.catalog.features import Features
+from onedispatch.operators.catalog.table import Table
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import CatalogError
+
+LAZY, MERGED, FALLBACK = "catalog_lazy_{}", "catalog_{}", "catalog_fallback"
+
+
+class CatalogWarning(UserWarning):
+    """A part of a catalog cannot be used; what is left answers."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What of a catalog was read so far."""
+
+    children: int  # files that exist beside parents
+    opened: int  # of them
+    tables: int
+    decoded: int  # solutions
+    bytes: int  # of the files that are open
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A table or a method that a problem's walk led to."""
+
+    leaf: tree.Leaf
+    table: Table | None
+
+
+class Catalog:
+    """Tuned solutions for one or more devices.
+
+    Args:
+        path: a file (a parent, a child or a merged one; .yaml too), or a folder of such files.
+
+    Raises:
+        CatalogError: there is no such file, it is damaged, or a folder has none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._files: dict[str, Opened | None] = {}
+        self._tables: dict[tuple[str, str], Table] = {}
+        self._found: dict[str, Opened | None] = {}  # by the device's identity
+        self._single = None if os.path.isdir(self.path) else open_file(self.path)
+        if self._single is None and not self.files:
+            raise self._nothing("no catalog in it")
+
+    @property
+    def folder(self) -> Path:
+        path = Path(self.path)
+        return path if self._single is None else path.parent
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that devices are looked up in: parents and merged ones."""
+        if self._single is not None:
+            return [Path(self.path)]
+        found = sorted(p for p in Path(self.path).iterdir() if is_catalog(p))
+        return [p for p in found if not p.stem.startswith(("catalog_type_", FALLBACK))]
+
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices that it has files of."""
+        return sorted({p.stem.removeprefix("catalog_").removeprefix("lazy_") for p in self.files})
+
+    def _nothing(self, given: str) -> CatalogError:
+        return CatalogError(
+            self.path,
+            given,
+            f"a folder of {LAZY.format('DEVICE')}{SUFFIX} or {MERGED.format('DEVICE')}{SUFFIX}, or such a file",
+            "write one with `onedispatch catalog build`",
+        )
+
+    # -- selection ---------------------------------------------------------------------------
+
+    def asked(self, seen: Features, tell: tree.Tell | None = None) -> list[Asked]:
+        """The tables and methods for a problem, in order; children that it needs are opened.
+
+        A child that is missing or damaged gives way to the next row, with a ``CatalogWarning``.
+        """
+        return [
+            one
+            for opened in self._roots(seen.device, tell)
+            for one in self._leaves(opened, opened.tree, seen, tell, 0)
+        ]
+
+    def offers(self, asked: Iterable[Asked], seen: Features, stage: str, pins: frozenset[str]) -> list[Candidate]:
+        """What the tables among ``asked`` offer at a stage."""
+        found: list[Candidate] = []
+        for one in asked:
+            if one.table is None:
+                continue
+            try:
+                found += offers(one.table, seen, stage, pins)
+            except CatalogError as error:
+                warnings.warn(f"{error} The next row answers.", CatalogWarning, stacklevel=2)
+        return found
+
+    def find_all(self, seen: Features) -> list[Candidate]:
+        """What fits a problem, in the order of choice."""
+        asked = self.asked(seen)
+        return [one for stage in STAGES[1:] for one in self.offers(asked, seen, stage, frozenset())]
+
+    def _leaves(
+        self, opened: Opened, node: tree.Node, seen: Features, tell: tree.Tell | None, depth: int
+    ) -> Iterator[Asked]:
+        for leaf in tree.leaves(node, seen, tell, depth):
+            if isinstance(leaf, tree.MethodLeaf):
+                yield Asked(leaf, None)
+            elif leaf.name in opened.tables:
+                table = self._table(opened, leaf.name)
+                if table is not None:
+                    yield Asked(leaf, table)
+            else:
+                child = self.child(opened, leaf.name)
+                if tell is not None:
+                    tell(depth + 1, f"child {leaf.name}", "opened" if child else "cannot be used")
+                if child is not None and child is not opened:
+                    yield from self._leaves(child, child.tree, seen, tell, depth + 2)
+
+    def _table(self, opened: Opened, name: str) -> Table | None:
+        key = opened.path, name
+        if key not in self._tables:
+            try:
+                self._tables[key] = Table(opened.tables[name], f"{opened.path}, table {name}")
+            except CatalogError as error:
+                warnings.warn(f"{error} The next row answers.", CatalogWarning, stacklevel=2)
+                return None
+        return self._tables[key]
+
+    # -- files -------------------------------------------------------------------------------
+
+    def _roots(self, device: Device, tell: tree.Tell | None) -> Iterator[Opened]:
+        """The file of a device; of a folder without one, its fallback child."""
+        if self._single is not None:
+            yield self._single
+            return
+        if device.identity not in self._found:
+            self._found[device.identity] = self._root(device)
+        found = self._found[device.identity]
+        if tell is not None:
+            known = ", ".join(self.devices)
+            tell(0, f"file for {device.name}", found.path if found else f"none; files for {known}")
+        if found is not None:
+            yield found
+
+    def _root(self, device: Device) -> Opened | None:
+        for name in (LAZY.format(device.name), MERGED.format(device.name), FALLBACK):
+            for suffix in (SUFFIX, TEXT_SUFFIX):
+                path = self.folder / f"{name}{suffix}"
+                if path.exists():
+                    opened = self._opened(path)
+                    if opened is not None:
+                        return opened
+        return None
+
+    def child(self, parent: Opened, name: str) -> Opened | None:
+        """The child of a parent, opened now; None with a warning where it cannot be used."""
+        known = parent.children.get(name)
+        if known is None:
+            text = f"{parent.path}: no child and no table {name!r}. The next row answers."
+            warnings.warn(text, CatalogWarning, stacklevel=2)
+            return None
+        opened = self._opened(Path(parent.path).parent / known.file)
+        if opened is None or (len(opened.data) == known.size and opened.name == name):
+            return opened
+        text = (
+            f"{opened.path}: {len(opened.data)} bytes of {opened.name!r}, {known.size} of {name!r} belong to "
+            f"{parent.path}. Build them together. The next row answers."
+        )
+        warnings.warn(text, CatalogWarning, stacklevel=2)
+        self._files[opened.path] = None
+        return None
+
+    def _opened(self, path: Path) -> Opened | None:
+        name = str(path)
+        if name not in self._files:
+            try:
+                self._files[name] = open_file(name)
+            except CatalogError as error:
+                self._files[name] = None
+                here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:400]
+                text = f"{error} Searched {path.parent}, which has: {here or 'nothing'}. The next row answers."
+                warnings.warn(text, CatalogWarning, stacklevel=2)
+        return self._files[name]
+
+    def prefetch(self) -> None:
+        """Opens every child of every file, and checks what selection checks when it first needs it."""
+        for path in self.files:
+            parent = self._single or self._opened(path)
+            for name in parent.children if parent is not None else ():
+                assert parent is not None
+                child = self.child(parent, name)
+                for table in child.tables if child is not None else ():
+                    assert child is not None
+                    self._table(child, table)
+
+    def stats(self) -> Stats:
+        """What was read so far."""
+        parents = [self._single] if self._single else [one for one in self._found.values() if one]
+        children = {str(Path(p.path).parent / c.file) for p in parents for c in p.children.values()}
+        opened = {name: one for name, one in self._files.items() if one is not None}
+        opened |= {one.path: one for one in parents}
+        return Stats(
+            len(children),
+            len(children & opened.keys()),
+            len(self._tables),
+            sum(table.decoded for table in self._tables.values()),
+            sum(len(one.data) for one in opened.values()),
+        )
+
+
+def checksum(data: bytes) -> int:
+    """The CRC-32 that a parent keeps of a child."""
+    return zlib.crc32(data)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Selection by catalogs: exact, then by rules, then the nearest sizes, else the search.
+
+Layers of catalogs are asked stage by stage, the first of them first: an exact row of a later one comes before
+a neighbour of an earlier one. What does not fit is passed over; ties go to the name that sorts first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onedispatch.operators.catalog.catalog import Catalog
+from onedispatch.operators.catalog.choice import STAGES, Candidate, smallest_solution
+from onedispatch.operators.catalog.features import Features
+from onedispatch.operators.catalog.tree import SMALLEST, MethodLeaf
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import estimated
+from onedispatch.operators.scheduling.select import SOLUTIONS_KEPT, Search
+from onedispatch.operators.scheduling.solution import Solution
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import SolutionError
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of a walk: what was asked at a depth of the hierarchy, and what came of it."""
+
+    depth: int
+    asked: str
+    outcome: str
+
+
+@dataclass
+class Walk:
+    """How a problem's solution was found, level by level.
+
+    Attributes:
+        candidates: what tables offered, in the order of choice; those that do not fit, too.
+        chosen: None where the search, or the smallest tiles, answered.
+        method: what answered then.
+        cycles: of the search's solution, estimated: the runner-up, or the choice.
+    """
+
+    problem: str
+    steps: list[Step] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    chosen: Candidate | None = None
+    method: str = ""
+    solution: Solution | None = None
+    searched: Solution | None = None
+    searched_cycles: float | None = None
+
+    def tell(self, depth: int, asked: str, outcome: str) -> None:
+        self.steps.append(Step(depth, asked, outcome))
+
+
+class CatalogSearch(Search):
+    """A ``Selector``: layers of catalogs before the search, whose plans and estimates it shares.
+
+    Args:
+        catalogs: asked in this order.
+        pins: names of solutions that are taken wherever a table has them and they fit.
+    """
+
+    def __init__(
+        self, catalogs: Sequence[Catalog] = (), pins: Sequence[str] = (), kept: int = SOLUTIONS_KEPT
+    ) -> None:
+        super().__init__(kept)
+        self.catalogs = tuple(catalogs)
+        self.pins = frozenset(pins)
+        self.counts: dict[str, int] = {}  # problems by what answered them
+
+    def solve(self, problem: Problem, device: Device) -> tuple[Solution, float]:
+        """See ``Search.solve``; what a catalog has comes first."""
+        found, method = self._tuned(Features(problem, device), None)
+        how = method if found is None else found.how
+        self.counts[how] = self.counts.get(how, 0) + 1
+        if found is not None:
+            return found.solution, _estimate(found, problem, device)
+        if method != SMALLEST:
+            return super().solve(problem, device)
+        solution = smallest_solution(problem)
+        return solution, estimated(Schedule(problem.nest, device, solution))
+
+    def _tuned(self, seen: Features, walk: Walk | None) -> tuple[Candidate | None, str]:
+        """The candidate that is chosen, and the first method that the walks led to."""
+        asked = [(one, one.asked(seen, walk.tell if walk else None)) for one in self.catalogs]
+        methods = (o.leaf.method for _, found in asked for o in found if isinstance(o.leaf, MethodLeaf))
+        method = next(methods, "search")
+        for stage in STAGES:
+            for catalog, leaves in asked:
+                offered = catalog.offers(leaves, seen, stage, self.pins)
+                if walk is not None:
+                    walk.candidates += offered
+                chosen = next((one for one in offered if not one.refusal), None)
+                if chosen is not None and (walk is None or walk.chosen is None):
+                    if walk is None:
+                        return chosen, method
+                    walk.chosen = chosen
+        return (walk.chosen if walk else None), method
+
+    def explain(self, problem: Problem, device: Device) -> Walk:
+        """The walk to a problem's solution, with all candidates, and what the search would take.
+
+        Raises ``SolutionError`` for another device than the problem's, ``Unsupported`` where nothing fits.
+        """
+        problem.check_device(device)
+        walk = Walk(problem.digest)
+        chosen, walk.method = self._tuned(Features(problem, device), walk)
+        try:
+            walk.searched, walk.searched_cycles = super().solve(problem, device)
+        except Unsupported:
+            if chosen is None:
+                raise
+        walk.solution = chosen.solution if chosen else walk.searched
+        if chosen is None and walk.method == SMALLEST:
+            walk.solution = smallest_solution(problem)
+        return walk
+
+
+def _estimate(found: Candidate, problem: Problem, device: Device) -> float:
+    """The cost model's cycles of what was chosen: plans compare estimates with estimates."""
+    if found.estimated is not None:
+        return found.estimated
+    return estimated(Schedule(problem.nest, device, found.solution))
+
+
+def check_pins(catalogs: Sequence[Catalog], pins: Sequence[str]) -> None:
+    """Raises ``SolutionError`` for what is no name of a solution."""
+    for name in pins:
+        if len(name) != 16 or set(name) - set("0123456789abcdef"):
+            raise SolutionError("pin", repr(name), "16 hexadecimal digits, a solution's name")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hierarchy of a catalog: hardware, operation, problem; at its leaves, tables and methods.
+
+Rows are tried in order: one whose predicate fails, or whose subtree has nothing, gives way to the next. A
+map of operations is looked up once. A table lies in the same file, or in a child that is opened then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onedispatch.operators.catalog.features import Features
+from onedispatch.operators.catalog.predicates import Predicate, predicate_of
+from onedispatch.transactions.base.errors import CatalogError
+from onedispatch.transactions.base.signature import bounded_repr
+
+Level = Literal["hardware", "operation", "problem", "table", "method"]
+
+SEARCH, SMALLEST = "search", "smallest"
+METHODS = (SEARCH, SMALLEST)
+_DEEPEST = 16
+
+
+@dataclass(frozen=True)
+class TableLeaf:
+    """Tuned solutions, by the name of their table."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class MethodLeaf:
+    """How solutions are found where none is tuned: the search, or the smallest tiles on one core."""
+
+    method: str
+
+
+@dataclass(frozen=True)
+class Branch:
+    when: Predicate
+    then: Node
+
+
+@dataclass(frozen=True)
+class Rows:
+    rows: tuple[Branch, ...]
+
+
+@dataclass(frozen=True)
+class ByOperation:
+    operations: dict[str, Node]
+
+
+Node = TableLeaf | MethodLeaf | Rows | ByOperation
+Leaf = TableLeaf | MethodLeaf
+Tell = Callable[[int, str, str], None]  # depth, what was asked, what came of it
+
+
+def leaves(node: Node, seen: Features, tell: Tell | None = None, depth: int = 0) -> Iterator[Leaf]:
+    """The leaves for a problem, in the order in which they are asked; ``tell`` hears of every step."""
+    if isinstance(node, Rows):
+        for row in node.rows:
+            failure = row.when.failure(seen)
+            if tell is not None:
+                tell(depth, _named(row.when), failure or "holds")
+            if not failure:
+                yield from leaves(row.then, seen, tell, depth + 1)
+    elif isinstance(node, ByOperation):
+        below = node.operations.get(seen.operation)
+        if tell is not None:
+            known = "" if below is not None else f"not among {len(node.operations)} operations"
+            tell(depth, f"operation {seen.operation}", known or "found")
+        if below is not None:
+            yield from leaves(below, seen, tell, depth + 1)
+    else:
+        yield node
+
+
+def tables_of(node: Node) -> Iterator[str]:
+    """The names of all tables."""
+    if isinstance(node, Rows):
+        for row in node.rows:
+            yield from tables_of(row.then)
+    elif isinstance(node, ByOperation):
+        for below in node.operations.values():
+            yield from tables_of(below)
+    elif isinstance(node, TableLeaf):
+        yield node.name
+
+
+def methods_of(node: Node) -> Iterator[str]:
+    """The methods at its leaves, with repetitions."""
+    if isinstance(node, Rows):
+        for row in node.rows:
+            yield from methods_of(row.then)
+    elif isinstance(node, ByOperation):
+        for below in node.operations.values():
+            yield from methods_of(below)
+    elif isinstance(node, MethodLeaf):
+        yield node.method
+
+
+def to_data(node: Node) -> dict[str, Any]:
+    """The tree as dictionaries and lists."""
+    if isinstance(node, Rows):
+        return {"rows": [{"when": row.when.to_data(), "then": to_data(row.then)} for row in node.rows]}
+    if isinstance(node, ByOperation):
+        return {"operations": {name: to_data(below) for name, below in node.operations.items()}}
+    return {"table": node.name} if isinstance(node, TableLeaf) else {"method": node.method}
+
+
+def from_data(data: Any, where: str, depth: int = 0) -> Node:
+    """What ``to_data`` wrote. Raises ``CatalogError`` for anything else."""
+    kinds = "rows, operations, table, method"
+    if not isinstance(data, dict) or len(data) != 1 or depth > _DEEPEST:
+        raise CatalogError(where, bounded_repr(data), f"a dictionary of one of {kinds}, 16 deep at most")
+    (kind, value), *_ = data.items()
+    if kind == "rows" and isinstance(value, list):
+        return Rows(tuple(_branch(one, f"{where}.rows[{i}]", depth) for i, one in enumerate(value)))
+    if kind == "operations" and isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return ByOperation({k: from_data(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()})
+    if kind == "table" and isinstance(value, str):
+        return TableLeaf(value)
+    if kind == "method" and value in METHODS:
+        return MethodLeaf(value)
+    accepted = ", ".join(METHODS) if kind == "method" else kinds
+    raise CatalogError(where, f"{kind}: {bounded_repr(value)}", accepted)
+
+
+def _branch(data: Any, where: str, depth: int) -> Branch:
+    if not isinstance(data, dict) or set(data) != {"when", "then"}:
+        raise CatalogError(where, bounded_repr(data), "when and then")
+    return Branch(predicate_of(data["when"], where), from_data(data["then"], where, depth + 1))
+
+
+def _named(predicate: Predicate) -> str:
+    values = {key: value for key, value in predicate.to_data().items() if key != "is"}
+    return f"{type(predicate).__name__} {bounded_repr(values) if values else ''}".strip()
