@@ -258,7 +258,7 @@ LOWERING_PASSES: tuple[Pass, ...] = (
     Pass(
         "select-solutions",
         "chooses mapping, tiles and dataflow of every loop nest, by the catalog or the search",
-        lambda mapped, context: phases.select(mapped, context.options.selector),
+        lambda mapped, context: phases.select(mapped, context.options.chooser),
         requires=(VERIFIED,),
         ensures=(VERIFIED,),
     ),

@@ -69,6 +69,15 @@ def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
     return tuple(integer(where, size, 0, _MOST_DIMENSION) for size in sizes)
 
 
+def paths(where: str, value: Any) -> list[str]:
+    """Returns a list of paths; one path alone becomes a list of one."""
+    if isinstance(value, str | os.PathLike):
+        value = [value]
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InputError(where, bounded_repr(value), "a path, or a list of paths")
+    return [os.fspath(file_path(where, path)) for path in value]
+
+
 def names(where: str, value: Any) -> list[str]:
     """Returns a list of names; one name alone becomes a list of one, None an empty list."""
     if value is None:

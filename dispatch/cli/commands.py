@@ -14,6 +14,7 @@ from rich.text import Text
 from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.cli import (
     bench,
+    catalog,
     compare,
     doctor,
     info,
@@ -65,6 +66,7 @@ app.add_typer(txn.app, name="txn")
 app.add_typer(kernel.app, name="kernel")
 app.add_typer(layer.app, name="layer")
 app.add_typer(rule.app, name="rule")
+app.add_typer(catalog.app, name="catalog")
 
 
 def run() -> None:

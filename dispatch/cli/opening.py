@@ -69,11 +69,22 @@ Groups = Annotated[
     str | None,
     typer.Option(
         help="on: tensors stay in memory tiles between operators, where that costs less. "
-        f"{_OWN}  [default: off]"
+        f"{_OWN}  [default: on]"
     ),
 ]
 
 
+Catalogs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--catalog",
+        help="A file or folder of tuned solutions, asked first; none: the search alone. Repeatable.",
+    ),
+]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option("--pin", help="A solution's name: taken wherever a catalog has it and it fits. Repeatable."),
+]
 Frontend = Annotated[
     str | None, typer.Option(help="onnx, or tensorflow for a frozen GraphDef.  [default: as the file is]")
 ]
@@ -115,11 +126,20 @@ class CompileFlags:
     frontend: Frontend = None
     outputs: Outputs = None
     fusions: Fusions = None
+    catalog: Catalogs = None
+    pin: Pins = None
 
     @property
     def requested(self) -> RequestedOptions:
         made = (self.device, self.precision, self.fallback, self.cast_policy, self.sums, self.groups)
-        return RequestedOptions(*made, self.frontend, self.outputs or None, self.fusions or None)
+        return RequestedOptions(
+            *made,
+            self.frontend,
+            self.outputs or None,
+            self.fusions or None,
+            catalog=self.catalog or None,
+            pins=self.pin or None,
+        )
 
     @property
     def shapes(self) -> Shapes:

@@ -53,9 +53,7 @@ class Solved:
 
     def of(self, nests: Sequence[Nest]) -> tuple[Schedule, ...]:
         """The same for nests that are the same problems."""
-        return tuple(
-            Schedule(nest, one.device, one.solution) for nest, one in zip(nests, self.schedules, strict=True)
-        )
+        return tuple(replace(one, nest=nest) for nest, one in zip(nests, self.schedules, strict=True))
 
 
 _Known = dict[int, Solved | None]  # by the words of memory tiles that are taken; None: it cannot run so

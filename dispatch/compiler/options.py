@@ -9,6 +9,8 @@ from typing import Any, Literal
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.frameworks import FRAMEWORKS
 from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
+from onedispatch.operators.catalog.layers import selector_of
+from onedispatch.operators.catalog.selector import check_pins
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device, find_device
@@ -30,7 +32,8 @@ GROUPS = ("on", "off")
 class CompileOptions:
     """The device and what the compiler may do: see ``onedispatch.compile`` for each.
 
-    ``selector`` chooses solutions; None searches. Files of compiled models do not keep it.
+    ``selector`` chooses solutions; None: catalogs and the search, see ``catalog`` and ``pins``. Files of
+    compiled models keep none of these: what was chosen is in their schedules.
     """
 
     device: Device
@@ -40,6 +43,13 @@ class CompileOptions:
     sums: Sums = "exact"
     groups: Groups = "on"
     selector: Selector | None = None
+    catalog: tuple[str, ...] | None = None
+    pins: tuple[str, ...] = ()
+
+    @property
+    def chooser(self) -> Selector:
+        """Who chooses solutions. An empty selector is false, and asked all the same."""
+        return selector_of(self.catalog, self.pins) if self.selector is None else self.selector
 
     @property
     def strict(self) -> bool:
@@ -48,18 +58,30 @@ class CompileOptions:
 
     @classmethod
     def checked(
-        cls, device: DeviceName = "npu2", selector: Selector | None = None, **choices: Any
+        cls,
+        device: DeviceName = "npu2",
+        selector: Selector | None = None,
+        catalog: Any = None,
+        pins: Any = None,
+        **choices: Any,
     ) -> CompileOptions:
         """Returns options from what a caller gave.
 
         Raises ``InputError`` for an unknown choice or a selector that selects nothing, ``DeviceError`` for a
-        device that is unknown or that no overlay can serve.
+        device that is unknown or that no overlay can serve, ``CatalogError`` for a catalog that is none.
         """
         check_choices(**choices)
         arguments.selector(selector)
+        layers = None if catalog is None else tuple(arguments.paths("catalog", catalog))
+        pinned = tuple(arguments.names("pins", pins))
+        if selector is not None and (layers or pinned):
+            raise InputError("selector", "one beside catalog= or pins=", "either", "leave one of them out")
+        check_pins(pinned)
+        if selector is None:
+            selector_of(layers, pinned)  # refuses what is no catalog
         target = find_device(device)
         resources(target)  # refuses what no overlay can serve, also where shapes are still to come
-        return cls(target, selector=selector, **choices)
+        return cls(target, selector=selector, catalog=layers, pins=pinned, **choices)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.plugin.watchdog import asked_of
-from onedispatch.operators.scheduling.select import SEARCH, Selector
+from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import source_of
 from onedispatch.transactions.base.errors import OperatorError
@@ -163,18 +163,11 @@ def narrow_accumulators(mapped: MappedGraph) -> MappedGraph:
     return _verified(replace(mapped, units=tuple(map(narrowed, mapped.units))))
 
 
-def chooser(selector: Selector | None) -> Selector:
-    """Returns ``selector``, or the search for None; an empty catalog is false, and asked all the same."""
-    return SEARCH if selector is None else selector
-
-
-def select(mapped: MappedGraph, given: Selector | None) -> ScheduledGraph:
+def select(mapped: MappedGraph, selector: Selector) -> ScheduledGraph:
     """A solution for every nest; where there is none, the unit gives way to its parts, or to the host.
 
     Raises ``SolutionError`` where the selector's does not fit.
     """
-
-    selector = chooser(given)
 
     def chosen(unit: Unit) -> Unit:
         return _selected(unit, selector)

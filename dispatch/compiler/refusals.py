@@ -10,7 +10,7 @@ from onedispatch.dispatch.compiler.custom import on_host
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.passes import Context
 from onedispatch.dispatch.compiler.passthrough import route_passthrough_outputs
-from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph, chooser
+from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph
 from onedispatch.dispatch.compiler.placement import host_reason
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.transactions.base.errors import UnsupportedModelError
@@ -25,7 +25,7 @@ def refuse_unmapped(mapped: MappedGraph, context: Context) -> MappedGraph:
     """
     graph, lines = mapped.graph, _host_lines(mapped.graph, mapped.units)
     if context.options.strict and lines:
-        copies = Copies(context.options.device, chooser(context.options.selector))
+        copies = Copies(context.options.device, context.options.chooser)
         raise refused_model(
             graph.name, [*lines, *route_passthrough_outputs(graph, copies, on_device=True).refusals]
         )

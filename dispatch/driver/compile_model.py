@@ -35,11 +35,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+Catalogs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+
+
 class CompileChoices(TypedDict, total=False):
     """Options of ``compile`` by keyword: see there."""
 
     cache_size: int
     selector: Selector | None
+    catalog: Catalogs
+    pins: Sequence[str] | None
     cast_policy: str
     sums: str
     groups: str
@@ -68,7 +73,10 @@ def compile_model(
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
         shapes: concrete shapes of inputs with symbolic dimensions; without them, those of a run are compiled.
         cache_size: how many executables are kept.
-        selector: chooses how each operator's loops are laid over the array; None searches.
+        selector: chooses how each operator's loops are laid over the array; None: catalogs, then the search.
+        catalog: files or folders of tuned solutions, asked before those that ``ONEDISPATCH_CATALOG`` names
+            and those that ship; ``"none"`` leaves what follows out.
+        pins: names of solutions that are taken wherever a catalog has them and they fit.
         plugins: kernel libraries, Python files or folders of these, loaded before others: see ``od.plugins``.
         cast_policy: what happens where a custom kernel lacks an input's element type. ``"error"``
             refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
@@ -86,6 +94,7 @@ def compile_model(
         KernelError: a node that its custom kernel refuses, or of whose outputs it says other than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
         InputError: no such precision, fallback, sums, groups, input or selector.
+        CatalogError: a catalog is missing or damaged.
         SolutionError: the selector gave a solution that does not fit, or something else.
         KernelLibraryError: a plug-in does not load, or two have one name.
     """

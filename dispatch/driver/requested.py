@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from onedispatch.dispatch.artifact.model import CompiledModel
@@ -16,6 +16,8 @@ from onedispatch.transactions.machine.device import DeviceName
 
 _AGAIN = "compile the ONNX file again"
 READING = ("frontend", "outputs", "fusions")  # how a model is read
+CHOICES = frozenset(("precision", "fallback", "cast_policy", "sums", "groups"))
+SELECTING = ("selector", "catalog", "pins")  # who chooses solutions
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,15 @@ class RequestedOptions:
     frontend: str | None = None
     outputs: Sequence[str] | None = None
     fusions: Sequence[str] | None = None
+    selector: Any = None
+    catalog: Any = None
+    pins: Sequence[str] | None = None
 
     @property
     def given(self) -> dict[str, Any]:
         """Those that are not None, as keyword arguments of ``compile_model``."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in every.items() if value is not None}
 
     @property
     def reading(self) -> ImportOptions:
@@ -53,16 +59,16 @@ class RequestedOptions:
         def called(name: str) -> str:
             return f"--{name.replace('_', '-')}" if command else name
 
-        for name in READING:
+        for name in (*READING, *SELECTING):
             if getattr(self, name) is not None:
                 raise InputError(
                     called(name), repr(getattr(self, name)), "nothing: it is compiled already", _AGAIN
                 )
-        check_choices(**{name: value for name, value in self.given.items() if name != "device"})
+        check_choices(**{name: value for name, value in self.given.items() if name in CHOICES})
         if self.device is not None and find_device(self.device) != model.target:
             accepted = f"{model.device!r} as it was when the model was compiled for it"
             raise InputError(called("device"), repr(self.device), accepted, _AGAIN)
-        for name in ("precision", "cast_policy", "sums", "groups"):
+        for name in sorted(CHOICES - {"fallback"}):
             wanted, own = getattr(self, name), getattr(model, name)
             if wanted not in (None, own):
                 raise InputError(

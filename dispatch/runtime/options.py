@@ -29,6 +29,9 @@ class SessionOptions(TypedDict, total=False):
     frontend: str | None
     outputs: Sequence[str] | None
     fusions: Sequence[str] | None
+    selector: Any
+    catalog: Any
+    pins: Sequence[str] | None
     print: Sink
     print_bytes: int | None
     trace: bool | int

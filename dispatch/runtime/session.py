@@ -20,7 +20,7 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
-from onedispatch.dispatch.driver.requested import READING, RequestedOptions
+from onedispatch.dispatch.driver.requested import READING, SELECTING, RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Dimension, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import Inputs, checked_feed
@@ -109,6 +109,7 @@ class InferenceSession:
             process, is an error there and not the end of this process.
         check_seconds: what a check may take in all.
         frontend, outputs, fusions: how the model is read: see ``compile``.
+        selector, catalog, pins: who chooses solutions: see ``compile``. A compiled model has its own.
         cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
         groups: ``"on"``, the default, keeps tensors in memory tiles between operators where that costs less.
@@ -149,7 +150,8 @@ class InferenceSession:
     ) -> None:
         refuse_unknown("InferenceSession", options, SessionOptions)
         rest: dict[str, Any] = {"threads": threads, **options}
-        choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums", "groups", *READING)}
+        asked = ("cast_policy", "sums", "groups", *READING, *SELECTING)
+        choices = {name: rest.pop(name, None) for name in asked}
         cache_size = rest.pop("cache_size", CACHE_SIZE)
         self._options = RunOptions.checked(**rest)
         self._check: AccessCheck | None = None

@@ -149,14 +149,12 @@ def library_of(path: Path) -> Library:
     """A catalog's file as a merged library, its children read. Raises ``CatalogError`` where one is missing
     or damaged."""
     opened = open_file(path)
-    tables = {
-        name: Table(block, f"{path}, table {name}").to_data() for name, block in opened.tables.items()
-    }
+    tables = {name: Table(block, str(path), name).to_data() for name, block in opened.tables.items()}
     for name, child in opened.children.items():
         below = open_file(path.parent / child.file)
         if below.name != name or (below.crc, len(below.data)) != (child.crc, child.size):
             raise CatalogError(below.path, f"another file than {path} names", name, "build both together")
-        tables |= {n: Table(block, f"{below.path}, table {n}").to_data() for n, block in below.tables.items()}
+        tables |= {n: Table(block, below.path, n).to_data() for n, block in below.tables.items()}
     device = opened.device.partition("@")[0]
     kind, name = ("child", opened.name) if opened.kind == "child" else ("merged", MERGED.format(device))
     root = _without_fallback(opened.tree)
@@ -205,26 +203,37 @@ def _joined_trees(one: Node, other: Node) -> Node:
     return Rows(tuple(Branch(when, node) for when, node in (both | added | last).items()))
 
 
-def write(library: Library, folder: Path, *, lazy: bool, form: Form = "msgpack") -> list[Path]:
-    """Writes a merged library to ``folder``: children first, so that a parent never names what is not there.
+def write(
+    libraries: Iterable[Library], folder: Path, *, lazy: bool, form: Form = "msgpack"
+) -> dict[str, list[Path]]:
+    """Writes merged libraries to ``folder``; the files of each by its device. Children come first, so that
+    no parent ever names what is not there.
 
     Raises ``CatalogError`` where a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    written: dict[str, list[Path]] = {}
+    content: dict[Path, bytes] = {}
+    for library in libraries:
+        files = {folder / name: data for name, data in _files_of(library, lazy, form).items()}
+        written[library.device] = list(files)
+        content |= files
+    parents = {files[-1] for files in written.values()}
+    for path in sorted(content, key=lambda path: (path in parents, path)):
+        write_file(path, content[path], CatalogError)
+    return written
+
+
+def _files_of(library: Library, lazy: bool, form: Form) -> dict[str, bytes]:
+    """The files of a library by their names; what selection opens first is the last."""
     files: dict[str, bytes] = {}
     if lazy:
         library, files = split(library)
-    data = library.to_bytes()
-    suffix = SUFFIX
     if form == "yaml":
         from onedispatch.operators.catalog.text import text_of  # YAML is slow to import
 
-        data, suffix = text_of(library).encode(), TEXT_SUFFIX
-    written = []
-    for name, content in [*files.items(), (f"{library.name}{suffix}", data)]:
-        write_file(folder / name, content, CatalogError)
-        written.append(folder / name)
-    return written
+        return files | {f"{library.name}{TEXT_SUFFIX}": text_of(library).encode()}
+    return files | {f"{library.name}{SUFFIX}": library.to_bytes()}
 
 
 def with_rule(library: Library, table: str, rule: Rule) -> Library:
@@ -232,6 +241,4 @@ def with_rule(library: Library, table: str, rule: Rule) -> Library:
     if table not in library.tables:
         raise CatalogError(library.name, f"table {table!r}", ", ".join(library.tables))
     data = library.tables[table]
-    return replace(
-        library, tables={**library.tables, table: replace(data, rules=(*data.rules, rule))}
-    )
+    return replace(library, tables={**library.tables, table: replace(data, rules=(*data.rules, rule))})

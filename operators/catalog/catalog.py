@@ -85,7 +85,7 @@ class Catalog:
         return CatalogError(
             self.path,
             given,
-            f"a folder of {LAZY.format('DEVICE')}{SUFFIX} or {MERGED.format('DEVICE')}{SUFFIX}, or such a file",
+            f"such a file, or a folder of {' or '.join(n.format('DEVICE') + SUFFIX for n in (LAZY, MERGED))}",
             "write one with `onedispatch catalog build`",
         )
 
@@ -102,7 +102,9 @@ class Catalog:
             for one in self._leaves(opened, opened.tree, seen, tell, 0)
         ]
 
-    def offers(self, asked: Iterable[Asked], seen: Features, stage: str, pins: frozenset[str]) -> list[Candidate]:
+    def offers(
+        self, asked: Iterable[Asked], seen: Features, stage: str, pins: frozenset[str]
+    ) -> list[Candidate]:
         """What the tables among ``asked`` offer at a stage."""
         found: list[Candidate] = []
         for one in asked:
@@ -140,7 +142,7 @@ class Catalog:
         key = opened.path, name
         if key not in self._tables:
             try:
-                self._tables[key] = Table(opened.tables[name], f"{opened.path}, table {name}")
+                self._tables[key] = Table(opened.tables[name], opened.path, name)
             except CatalogError as error:
                 warnings.warn(f"{error} The next row answers.", CatalogWarning, stacklevel=2)
                 return None
@@ -198,7 +200,9 @@ class Catalog:
             except CatalogError as error:
                 self._files[name] = None
                 here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:400]
-                text = f"{error} Searched {path.parent}, which has: {here or 'nothing'}. The next row answers."
+                text = (
+                    f"{error} Searched {path.parent}, which has: {here or 'nothing'}. The next row answers."
+                )
                 warnings.warn(text, CatalogWarning, stacklevel=2)
         return self._files[name]
 

@@ -29,7 +29,7 @@ class Candidate:
 
     Attributes:
         how: ``pinned``, ``exact``, ``rule`` or ``nearest``.
-        where: file and table.
+        table: its name.
         refusal: why it does not fit; "" where it does.
         cycles: measured for this very problem, else expected: estimated, and corrected as the neighbour was.
         measured: whether ``cycles`` are a measurement.
@@ -38,7 +38,7 @@ class Candidate:
 
     solution: Solution
     how: str
-    where: str
+    table: str
     refusal: str = ""
     cycles: float | None = None
     measured: bool = False
@@ -92,7 +92,7 @@ def _tuned(table: Table, seen: Features, row: Found) -> Candidate:
 
 
 def _candidate(table: Table, seen: Features, solution: Solution, how: str) -> Candidate:
-    return Candidate(solution, how, table.where, refusal_of(seen, solution))
+    return Candidate(solution, how, table.name, refusal_of(seen, solution))
 
 
 def _neighbours(table: Table, seen: Features) -> Iterator[Candidate]:

@@ -79,7 +79,7 @@ class Library:
         for name, block in blocks.items():
             places[name] = at, len(block)
             at += len(block) + -len(block) % _ALIGN
-        description = msgpack.packb(
+        description: bytes = msgpack.packb(
             {
                 "kind": self.kind,
                 "name": self.name,
@@ -95,7 +95,9 @@ class Library:
         first = -(-(_HEAD.size + len(description)) // _ALIGN) * _ALIGN
         head = _HEAD.pack(MAGIC, VERSION, zlib.crc32(description), first + at, len(description))
         begin = (head + description).ljust(first, b"\0")
-        return begin + b"".join(block.ljust(-(-len(block) // _ALIGN) * _ALIGN, b"\0") for block in blocks.values())
+        return begin + b"".join(
+            block.ljust(-(-len(block) // _ALIGN) * _ALIGN, b"\0") for block in blocks.values()
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,9 @@ class Opened:
 def open_bytes(data: memoryview, path: str) -> Opened:
     """A file's bytes, checked. Raises ``CatalogError`` where they are no catalog, or not all of one."""
     if len(data) < _HEAD.size or data[: len(MAGIC)] != MAGIC:
-        raise CatalogError(path, "no catalog", "a file that `onedispatch catalog build` wrote", "name another file")
+        raise CatalogError(
+            path, "no catalog", "a file that `onedispatch catalog build` wrote", "name another file"
+        )
     _, version, crc, size, length = _HEAD.unpack_from(data)
     if version != VERSION:
         raise CatalogError(path, f"version {version}", str(VERSION), "build it with this version")
@@ -132,7 +136,9 @@ def open_bytes(data: memoryview, path: str) -> Opened:
     try:
         read = msgpack.unpackb(packed)
     except (ValueError, msgpack.UnpackException) as error:
-        raise CatalogError(path, f"a description that cannot be read: {error}", "MessagePack", _REMEDY) from error
+        raise CatalogError(
+            path, f"a description that cannot be read: {error}", "MessagePack", _REMEDY
+        ) from error
     return _described(read, data, path, -(-(_HEAD.size + length) // _ALIGN) * _ALIGN)
 
 
@@ -149,9 +155,13 @@ def _described(read: Any, data: memoryview, path: str, first: int) -> Opened:
         if not isinstance(at, int) or not isinstance(size, int) or not 0 <= first + at <= len(data) - size:
             raise CatalogError(f"{path}, table {name}", f"bytes {place}", "a place in the file", _REMEDY)
         tables[name] = data[first + at : first + at + size]
-    children = {name: _child(place, f"{path}, child {name}") for name, place in _items(read["children"], 4, path)}
+    children = {
+        name: _child(place, f"{path}, child {name}") for name, place in _items(read["children"], 4, path)
+    }
     node = tree.from_data(read["tree"], f"{path}, tree")
-    return Opened(path, read["kind"], read["name"], read["device"], node, tables, children, read["made_by"], data)
+    return Opened(
+        path, read["kind"], read["name"], read["device"], node, tables, children, read["made_by"], data
+    )
 
 
 def _items(value: Any, length: int, path: str) -> list[tuple[str, list[Any]]]:

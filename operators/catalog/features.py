@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What catalogs see of a problem: its hardware, its operation, its kind, and its sizes.
 
-Problems of one *family* differ in nothing but sizes: what is tuned for one is a good guess for its neighbours.
+Problems of one *family* differ in nothing but sizes: what is tuned for one is a guess for its neighbours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import log2
-from typing import Any
 
 from onedispatch.operators.scheduling.index_space import Access, K, Operand, Packed
 from onedispatch.operators.scheduling.plain import digest_of, plain

@@ -199,7 +199,9 @@ def predicate_of(data: Any, where: str, depth: int = 0) -> Predicate:
     cls = PREDICATES.get(data["is"])
     if cls is None:
         known = ", ".join(PREDICATES)
-        raise CatalogError(where, f"predicate {data['is']!r}", known, "read it with the version that wrote it")
+        raise CatalogError(
+            where, f"predicate {data['is']!r}", known, "read it with the version that wrote it"
+        )
     hints = get_type_hints(cls)
     known_names = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     given = {key: value for key, value in data.items() if key != "is"}
@@ -247,7 +249,9 @@ def _differs(what: str, given: object, wanted: object) -> str:
 def _outside(what: str, value: int, least: int, most: int) -> str:
     if least <= value and (not most or value <= most):
         return ""
-    return f"{what} is {value}, not {least} or more" if not most else f"{what} is {value}, not {least} to {most}"
+    return (
+        f"{what} is {value}, not {least} or more" if not most else f"{what} is {value}, not {least} to {most}"
+    )
 
 
 _Check = Callable[[Features], str]

@@ -7,8 +7,10 @@ a neighbour of an earlier one. What does not fit is passed over; ties go to the 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from onedispatch.operators.catalog.catalog import Catalog
 from onedispatch.operators.catalog.choice import STAGES, Candidate, smallest_solution
@@ -72,6 +74,14 @@ class CatalogSearch(Search):
         self.catalogs = tuple(catalogs)
         self.pins = frozenset(pins)
         self.counts: dict[str, int] = {}  # problems by what answered them
+        self._origins: OrderedDict[Problem, str] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (tuple(one.path for one in self.catalogs), tuple(sorted(self.pins)))
+
+    def origin_of(self, problem: Problem) -> str:
+        """The row of a catalog that answered; "" where the search did."""
+        return self._origins.get(problem, "")
 
     def solve(self, problem: Problem, device: Device) -> tuple[Solution, float]:
         """See ``Search.solve``; what a catalog has comes first."""
@@ -79,6 +89,9 @@ class CatalogSearch(Search):
         how = method if found is None else found.how
         self.counts[how] = self.counts.get(how, 0) + 1
         if found is not None:
+            self._origins[problem] = f"{found}, of {found.table}"
+            while len(self._origins) > self._kept:
+                self._origins.popitem(last=False)
             return found.solution, _estimate(found, problem, device)
         if method != SMALLEST:
             return super().solve(problem, device)
@@ -121,6 +134,10 @@ class CatalogSearch(Search):
         return walk
 
 
+def _opened(paths: Sequence[str], pins: Sequence[str]) -> CatalogSearch:
+    return CatalogSearch([Catalog(path) for path in paths], pins)
+
+
 def _estimate(found: Candidate, problem: Problem, device: Device) -> float:
     """The cost model's cycles of what was chosen: plans compare estimates with estimates."""
     if found.estimated is not None:
@@ -128,7 +145,7 @@ def _estimate(found: Candidate, problem: Problem, device: Device) -> float:
     return estimated(Schedule(problem.nest, device, found.solution))
 
 
-def check_pins(catalogs: Sequence[Catalog], pins: Sequence[str]) -> None:
+def check_pins(pins: Sequence[str]) -> None:
     """Raises ``SolutionError`` for what is no name of a solution."""
     for name in pins:
         if len(name) != 16 or set(name) - set("0123456789abcdef"):

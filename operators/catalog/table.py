@@ -164,8 +164,9 @@ def _even(part: bytes) -> bytes:
 class Table:
     """A block of a mapped file. Raises ``CatalogError`` on construction where its index is damaged."""
 
-    def __init__(self, block: memoryview, where: str) -> None:
-        self.where = where
+    def __init__(self, block: memoryview, path: str, name: str) -> None:
+        self.name = name
+        self.where = f"{path}, table {name}"
         self._block = block
         if len(block) < _HEAD.size:
             raise self._damaged(f"{len(block)} bytes", f"{_HEAD.size} of a head and more")

@@ -75,7 +75,7 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
 def library_of(data: bytes, path: str) -> Library:
     """The catalog of a YAML file. Raises ``CatalogError`` that names the part that is none."""
     try:
-        documents = list(yaml.load_all(data, Loader=_LOADER))  # noqa: S506 (a safe loader)
+        documents = list(yaml.load_all(data, Loader=_LOADER))
     except yaml.YAMLError as error:
         raise CatalogError(path, f"no YAML: {error}", "a catalog's YAML") from error
     if not documents:

@@ -88,6 +88,7 @@ class Schedule:
     nest: Nest
     device: Device
     solution: Solution
+    origin: str = ""  # where the solution comes from, if not from the search
 
     @property
     def mapping(self) -> Mapping:
@@ -564,6 +565,7 @@ class Schedule:
             f"{' by both channels' if self.halved else ''}"
             f"{'; core-resident' if self.in0_resident else ''}; "
             f"{self.busy_cores} of {self.device.columns * self.limits.rows} cores busy{self._idle_reason()}"
+            f"{f'; {self.origin}' if self.origin else ''}"
         )
 
     @cached_property

@@ -71,6 +71,10 @@ class Search:
         """
         return self._sketches.of(Problem.of(nest, device), nest, device)
 
+    def origin_of(self, problem: Problem) -> str:
+        """Where the solution of a problem that was asked about comes from; "" of the search's own."""
+        return ""
+
     def cost_of(self, schedule: Schedule) -> float | None:
         """Modelled cycles of a schedule that it chose; None of others."""
         solution, cost = self._found.get(Problem.of(schedule.nest, schedule.device), (None, None))
@@ -90,7 +94,8 @@ def select(nest: Nest, device: Device, selector: Selector = SEARCH) -> Schedule:
     try:
         # Rebuilt: what the selector does to its answer later changes nothing here.
         solution = exact(Solution, _answer(selector, problem, device, name), f"{name}, answer")
-        schedule = Schedule(nest, device, solution)
+        origin = selector.origin_of(problem) if isinstance(selector, Search) else ""
+        schedule = Schedule(nest, device, solution, origin)
         check_solution(schedule)
     except SolutionError as error:
         raise _with_fitting(error, nest, device, selector) from error
