@@ -15,15 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from onedispatch.operators.catalog.catalog import FALLBACK, LAZY, MERGED, checksum
-from onedispatch.operators.catalog.container import (
-    SUFFIX,
-    TEXT_SUFFIX,
-    Child,
-    Library,
-    made_by,
-    open_file,
-)
+from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Child, Library, made_by
 from onedispatch.operators.catalog.features import ProblemFeatures
+from onedispatch.operators.catalog.files import open_file
 from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.catalog.predicates import Always, And, Hardware, KernelIs, Types
 from onedispatch.operators.catalog.table import Entry, Rule, Table, TableData

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from onedispatch.operators.catalog import tree
 from onedispatch.operators.catalog.choice import STAGES, Candidate, offers
-from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Opened, is_catalog, open_file
+from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Opened
 from onedispatch.operators.catalog.features import Features
+from onedispatch.operators.catalog.files import is_catalog, open_file
 from onedispatch.operators.catalog.table import Table
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import CatalogError
+from onedispatch.transactions.base.text import counted
 
 LAZY, MERGED, FALLBACK = "catalog_lazy_{}", "catalog_{}", "catalog_fallback"
 
@@ -113,7 +115,7 @@ class Catalog:
             try:
                 found += offers(one.table, seen, stage, pins)
             except CatalogError as error:
-                warnings.warn(f"{error} The next row answers.", CatalogWarning, stacklevel=2)
+                warnings.warn(f"{error.statement()}. The next row answers.", CatalogWarning, stacklevel=2)
         return found
 
     def find_all(self, seen: Features) -> list[Candidate]:
@@ -144,7 +146,7 @@ class Catalog:
             try:
                 self._tables[key] = Table(opened.tables[name], opened.path, name)
             except CatalogError as error:
-                warnings.warn(f"{error} The next row answers.", CatalogWarning, stacklevel=2)
+                warnings.warn(f"{error.statement()}. The next row answers.", CatalogWarning, stacklevel=2)
                 return None
         return self._tables[key]
 
@@ -185,8 +187,8 @@ class Catalog:
         if opened is None or (len(opened.data) == known.size and opened.name == name):
             return opened
         text = (
-            f"{opened.path}: {len(opened.data)} bytes of {opened.name!r}, {known.size} of {name!r} belong to "
-            f"{parent.path}. Build them together. The next row answers."
+            f"{opened.path}: {opened.name!r} of {counted(len(opened.data), 'byte')}, but {parent.path} was built with "
+            f"{name!r} of {counted(known.size, 'byte')}. Build them together. The next row answers."
         )
         warnings.warn(text, CatalogWarning, stacklevel=2)
         self._files[opened.path] = None
@@ -200,9 +202,7 @@ class Catalog:
             except CatalogError as error:
                 self._files[name] = None
                 here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:400]
-                text = (
-                    f"{error} Searched {path.parent}, which has: {here or 'nothing'}. The next row answers."
-                )
+                text = f"{error.statement()}. Searched {path.parent}, which has: {here or 'nothing'}. The next row answers."
                 warnings.warn(text, CatalogWarning, stacklevel=2)
         return self._files[name]
 

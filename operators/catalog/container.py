@@ -16,23 +16,18 @@ CRC-32) that have the others.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from weakref import finalize
 
 import msgpack
 
 from onedispatch.operators.catalog import tree
 from onedispatch.operators.catalog.table import TableData, encode
-from onedispatch.operators.plugin.native import native
-from onedispatch.transactions.base.errors import CatalogError, InternalError
-from onedispatch.transactions.base.files import reading
+from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.signature import bounded_repr
 
 MAGIC = b"ODCATLG\0"
@@ -182,40 +177,6 @@ def _child(place: list[Any], where: str) -> Child:
     return Child(file, *numbers)
 
 
-def open_file(path: str | os.PathLike[str]) -> Opened:
-    """The catalog of a file, mapped, or of a .yaml file, read. Raises ``CatalogError`` where it is none."""
-    name = os.fspath(path)
-    if name.endswith(TEXT_SUFFIX):
-        from onedispatch.operators.catalog.text import library_of  # YAML is slow to import
-
-        with reading(name, CatalogError) as file:
-            return open_bytes(memoryview(library_of(file.read(), name).to_bytes()), name)
-    with reading(name, CatalogError) as file:
-        return open_bytes(_mapped(file.fileno(), name), name)
-
-
-def _mapped(handle: int, path: str) -> memoryview:
-    """The bytes of a file. Pages of one that is cut short meanwhile read as zeros: checksums find it."""
-    try:
-        data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    except ValueError as error:
-        raise CatalogError(path, "an empty file", "a catalog", _REMEDY) from error
-    try:
-        extension: Any = native()
-    except InternalError:  # without the C++ extension
-        return memoryview(data)
-    number = extension.guard_pages(data)
-    if number < 0:  # no more files can be guarded
-        return memoryview(bytes(data))
-    finalize(data, extension.unguard_pages, number)
-    return memoryview(data)
-
-
 def made_by() -> str:
     """What builds files now, for their descriptions."""
     return f"onedispatch catalog, version {VERSION}"
-
-
-def is_catalog(path: Path) -> bool:
-    """Whether a file's name is one of a catalog."""
-    return path.suffix in (SUFFIX, TEXT_SUFFIX)

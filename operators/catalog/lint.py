@@ -10,7 +10,8 @@ from pathlib import Path
 
 from onedispatch.operators.catalog import tree
 from onedispatch.operators.catalog.catalog import FALLBACK
-from onedispatch.operators.catalog.container import Opened, is_catalog, open_file
+from onedispatch.operators.catalog.container import Opened
+from onedispatch.operators.catalog.files import is_catalog, open_file
 from onedispatch.operators.catalog.predicates import And, KernelIs, Predicate
 from onedispatch.operators.catalog.table import Table, TableData
 from onedispatch.operators.declarations.registry import all_kernels
