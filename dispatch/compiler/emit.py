@@ -222,7 +222,7 @@ class _Emitter:
     ) -> tuple[bytes, list[OpInfo]]:
         """One transaction with a timer mark before the first operator, after each, and after reloads."""
         loads = self.images.reloads()
-        parts: list[FusePart] = [self._timer(0)]
+        parts: list[FusePart] = [timer_mark(self.device, 0)]
         names: dict[int, str] = {}  # of parts that are operators
         infos = []
         for index, placed in enumerate(self.ops):
@@ -241,7 +241,7 @@ class _Emitter:
             entries = [e for e in entries if e.size]
             names[len(parts)] = placed.where
             parts.append((placed.transaction, entries, bindings))
-            parts.append(self._timer(index + 1))
+            parts.append(timer_mark(self.device, index + 1))
             nodes = tuple(node.name for node in placed.nodes)
             lines = tuple(_describe(placed, e, bindings) for e in entries)
             kind = op.kind or type(op).__name__
@@ -267,12 +267,14 @@ class _Emitter:
         load = reload_transaction(self.device, size, columns)
         entries = [ArgMap(ArgKind.CTRL_PKT_BIN, 0, 0, 0, size)]
         bound = Bindings(ctrl=self.packets_at[image], ctrl_argument=PARAMS)
-        return [(load, entries, bound), self._timer(number)]
+        return [(load, entries, bound), timer_mark(self.device, number)]
 
-    def _timer(self, number: int) -> bytes:
-        builder = TransactionBuilder.for_device(self.device)
-        builder.record_timer(number)
-        return builder.to_bytes()
+
+def timer_mark(device: Device, number: int) -> bytes:
+    """What stands between the operators of a transaction: reports count cycles from mark to mark."""
+    builder = TransactionBuilder.for_device(device)
+    builder.record_timer(number)
+    return builder.to_bytes()
 
 
 class _Constants:

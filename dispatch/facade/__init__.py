@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.sources.api import frontend, fusion, host
     from onedispatch.dispatch.sources.facts import Refused
     from onedispatch.dispatch.sources.reports import RuleWarning
+    from onedispatch.dispatch.tuning.measure import measure
     from onedispatch.operators.declarations.kernel import Scalar
     from onedispatch.operators.layers.layer import Layer
     from onedispatch.operators.plugin.instance import Interval
@@ -119,6 +120,7 @@ __all__ = [
     "kernels",
     "load",
     "maps",
+    "measure",
     "plugins",
     "transactions",
     "xrt",
@@ -148,6 +150,7 @@ _LAZY = {
     "host": ("sources.api", "host"),
     "kernels": ("plugins.api", "kernels"),
     "load": ("artifact.loading", "load"),
+    "measure": ("tuning.measure", "measure"),
     "plugins": ("plugins.api", ""),
     "xrt": ("runtime.xrt", ""),
 }
