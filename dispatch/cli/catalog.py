@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from onedispatch.operators.catalog.container import Library
     from onedispatch.operators.catalog.selector import Walk
     from onedispatch.operators.scheduling.problem import Problem
-    from onedispatch.transactions import Device
 
 app = typer.Typer(no_args_is_help=True, help="Tuned solutions in files: build, look into, check.")
 
@@ -191,25 +190,11 @@ def _problems(what: str, device: str, precision: str) -> list[Problem]:
         return [Problem.from_data(one) for one in (data if isinstance(data, list) else [data])]
     from onedispatch.dispatch.cli.opening import source
     from onedispatch.dispatch.driver.compile_model import compile_model
+    from onedispatch.dispatch.tuning.collect import problems_of
 
-    seen = _Seen()
     with out.working(f"compiling {what}"):
-        compile_model(source(Path(what)), device, precision, selector=seen)
-    return list(seen.problems)
-
-
-class _Seen:
-    """A selector that searches, and knows what it was asked."""
-
-    def __init__(self) -> None:
-        from onedispatch.operators.scheduling.select import Search
-
-        self.problems: dict[Problem, None] = {}
-        self._search = Search()
-
-    def select(self, problem: Problem, device: Device) -> Any:
-        self.problems[problem] = None
-        return self._search.select(problem, device)
+        model = source(Path(what))
+        return list(problems_of(lambda selector: compile_model(model, device, precision, selector=selector)))
 
 
 def _show(problem: Problem, walk: Walk) -> None:

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.sources.facts import Refused
     from onedispatch.dispatch.sources.reports import RuleWarning
     from onedispatch.dispatch.tuning.measure import measure
+    from onedispatch.operators.catalog.catalog import Catalog
+    from onedispatch.operators.catalog.selector import CatalogSearch
     from onedispatch.operators.declarations.kernel import Scalar
     from onedispatch.operators.layers.layer import Layer
     from onedispatch.operators.plugin.instance import Interval
@@ -75,7 +77,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aux",
+    "Catalog",
     "CatalogError",
+    "CatalogSearch",
     "CompiledModel",
     "CompiledModelError",
     "DeviceError",
@@ -157,6 +161,8 @@ _LAZY = {
 # The same below onedispatch.operators.
 _DECLARING = {
     **{name: ("plugin.operands", name) for name in ("Aux", "In", "Out", "Scratch")},
+    "Catalog": ("catalog.catalog", "Catalog"),
+    "CatalogSearch": ("catalog.selector", "CatalogSearch"),
     "Interval": ("plugin.instance", "Interval"),
     "Layer": ("layers.layer", "Layer"),
     "Scalar": ("declarations.kernel", "Scalar"),

@@ -186,9 +186,10 @@ class Catalog:
         opened = self._opened(Path(parent.path).parent / known.file)
         if opened is None or (len(opened.data) == known.size and opened.name == name):
             return opened
+        there, wanted = counted(len(opened.data), "byte"), counted(known.size, "byte")
         text = (
-            f"{opened.path}: {opened.name!r} of {counted(len(opened.data), 'byte')}, but {parent.path} was built with "
-            f"{name!r} of {counted(known.size, 'byte')}. Build them together. The next row answers."
+            f"{opened.path}: {opened.name!r} of {there}, but {parent.path} was built with "
+            f"{name!r} of {wanted}. Build them together. The next row answers."
         )
         warnings.warn(text, CatalogWarning, stacklevel=2)
         self._files[opened.path] = None
@@ -202,7 +203,8 @@ class Catalog:
             except CatalogError as error:
                 self._files[name] = None
                 here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:400]
-                text = f"{error.statement()}. Searched {path.parent}, which has: {here or 'nothing'}. The next row answers."
+                searched = f"Searched {path.parent}, which has: {here or 'nothing'}"
+                text = f"{error.statement()}. {searched}. The next row answers."
                 warnings.warn(text, CatalogWarning, stacklevel=2)
         return self._files[name]
 
