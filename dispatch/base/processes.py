@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -22,38 +23,48 @@ R = TypeVar("R")
 def mapped(function: Callable[..., R], jobs: int, *columns: Sequence[Any], chunk: int = 1) -> Iterator[R]:
     """Yields ``map(function, *columns)`` in order, computed by ``jobs`` processes, or in this one if 1.
 
-    The workers end at once, in the middle of a job, when the caller leaves the iterator, on a failure, on an
-    interrupt, and when this process dies. They ignore SIGINT, which a terminal sends to them too.
+    Raises ``ResourceError`` where a process ends without an answer. Else see ``workers``.
     """
     if jobs <= 1:
         yield from map(function, *columns)
         return
+    try:
+        with workers(jobs) as pool:
+            yield from pool.map(function, *columns, chunksize=chunk)
+    except BrokenProcessPool as error:
+        raise ResourceError(
+            "worker processes", "one that ended without an answer", "", "try fewer, with more memory for each"
+        ) from error
+
+
+@contextmanager
+def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of ``jobs`` processes.
+
+    They end at once, in the middle of a job, when the block is left by an exception, an interrupt's too, and
+    when this process dies. They ignore SIGINT, which a terminal sends to them as well.
+    """
     # Spawned, not forked: the simulator may have threads.
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(theirs,))
     try:
-        results = _started(pool, function, columns, chunk)
-        theirs.close()
-        yield from results
+        _start(pool, jobs)
+        yield pool
         pool.shutdown()
-    except BrokenProcessPool as error:
-        raise ResourceError(
-            "worker processes", "one that ended without an answer", "", "try fewer, with more memory for each"
-        ) from error
     finally:
+        theirs.close()
         ours.close()
         pool.shutdown(cancel_futures=True)
 
 
-def _started(
-    pool: ProcessPoolExecutor, function: Callable[..., R], columns: Sequence[Sequence[Any]], chunk: int
-) -> Iterator[R]:
-    """Starts the workers with SIGINT blocked, a mask that they inherit; returns the iterator of results."""
+def _start(pool: ProcessPoolExecutor, jobs: int) -> None:
+    """Starts the workers with SIGINT blocked, a mask that they inherit."""
     resource_tracker.ensure_running()  # starting it later would unblock signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        return pool.map(function, *columns, chunksize=chunk)  # starts them all
+        for _ in range(jobs):
+            pool.submit(int)  # starts a process as long as none has ended its job
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

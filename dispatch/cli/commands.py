@@ -25,6 +25,7 @@ from onedispatch.dispatch.cli import (
     replay,
     rule,
     survey,
+    tune,
     txn,
 )
 from onedispatch.dispatch.cli.flags import expands_flags
@@ -46,6 +47,7 @@ app = typer.Typer(
         "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
         "  [bold]onedispatch time model.onnx[/]               what a run would cost, without a run\n\n"
         "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
+        "  [bold]onedispatch tune model.onnx --log t.log[/]   faster solutions, measured\n\n"
         "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
         "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
     ),
@@ -57,6 +59,7 @@ app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
 app.command("bench")(takes_plugins(expands_flags(bench.bench)))
+app.command("tune")(takes_plugins(expands_flags(tune.tune)))
 app.command("doctor")(doctor.doctor)
 app.command("devices")(info.devices)
 txn.app.command("replay")(replay.replay)

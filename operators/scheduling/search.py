@@ -64,7 +64,7 @@ def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Shortlist
 
 def in_plain_order(nest: Nest, device: Device, tilings: Tilings) -> Shortlist:
     """The same of ``tilings``, before other loop orders are tried."""
-    return Shortlist(CostModel(nest, device, tilings), list(_mappings(nest, device)))
+    return Shortlist(CostModel(nest, device, tilings), list(every_mapping(nest, device)))
 
 
 def in_other_orders(found: Shortlist) -> Shortlist:
@@ -204,7 +204,7 @@ def _widths(nest: Nest, columns: int) -> list[int]:
     return [*(1 << bit for bit in range(columns.bit_length()) if 1 << bit < columns), columns]
 
 
-def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
+def every_mapping(nest: Nest, device: Device) -> Iterator[Mapping]:
     """Every way of laying dimensions over the array that the overlay's routes can serve."""
     axes: list[int | None] = [None, *nest.cut]
     most = device.columns
