@@ -70,7 +70,7 @@ def many() -> list[Tuned]:
     known = [row for row in rows() if row.problem.device == NPU2.identity]
     made = []
     for number in range(COUNT):
-        device, row = (NPU1, NPU2)[number % 2], known[number % len(known)]
+        device, row = (NPU1, NPU2)[number % 2], known[number // 2 % len(known)]
         m, n = row.problem.dims
         size = 8 + number // 4
         problem = replace(
