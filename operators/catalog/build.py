@@ -20,7 +20,7 @@ from onedispatch.operators.catalog.features import ProblemFeatures
 from onedispatch.operators.catalog.files import open_file
 from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.catalog.predicates import Always, And, Hardware, KernelIs, Types
-from onedispatch.operators.catalog.table import Entry, Rule, Table, TableData
+from onedispatch.operators.catalog.table import Entry, Table, TableData
 from onedispatch.operators.catalog.tree import (
     METHODS,
     Branch,
@@ -228,11 +228,3 @@ def _files_of(library: Library, lazy: bool, form: Form) -> dict[str, bytes]:
 
         return files | {f"{library.name}{TEXT_SUFFIX}": text_of(library).encode()}
     return files | {f"{library.name}{SUFFIX}": library.to_bytes()}
-
-
-def with_rule(library: Library, table: str, rule: Rule) -> Library:
-    """The same with one more rule in a table. Raises ``CatalogError`` where it has no such table."""
-    if table not in library.tables:
-        raise CatalogError(library.name, f"table {table!r}", ", ".join(library.tables))
-    data = library.tables[table]
-    return replace(library, tables={**library.tables, table: replace(data, rules=(*data.rules, rule))})

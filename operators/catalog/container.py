@@ -29,6 +29,7 @@ from onedispatch.operators.catalog import tree
 from onedispatch.operators.catalog.table import TableData, encode
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODCATLG\0"
 VERSION = 1
@@ -124,7 +125,9 @@ def open_bytes(data: memoryview, path: str) -> Opened:
     if version != VERSION:
         raise CatalogError(path, f"version {version}", str(VERSION), "build it with this version")
     if size != len(data) or _HEAD.size + length > size:
-        raise CatalogError(path, f"{len(data)} bytes", f"{size}: the file was cut short or added to", _REMEDY)
+        raise CatalogError(
+            path, counted(len(data), "byte"), f"{size}: the file was cut short or added to", _REMEDY
+        )
     packed = data[_HEAD.size : _HEAD.size + length]
     if zlib.crc32(packed) != crc:
         raise CatalogError(path, "a description that was changed", "one with its checksum", _REMEDY)

@@ -6,12 +6,11 @@ In files a predicate is a dictionary, ``{is: Size, dim: m, least: 64}``. Reading
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, get_type_hints
 
 from onedispatch.operators.catalog.features import Features
-from onedispatch.transactions.base.errors import CatalogError
+from onedispatch.transactions.base.errors import CatalogError, DeviceError
 from onedispatch.transactions.base.signature import bounded_repr, matches_hint
 
 _DEEPEST = 32  # predicates inside of each other
@@ -19,8 +18,6 @@ _DEEPEST = 32  # predicates inside of each other
 
 class Predicate:
     """Whether a problem is one of those that something is for."""
-
-    name: ClassVar[str]
 
     def failure(self, seen: Features) -> str:
         """Why it does not hold of a problem; "" where it holds."""
@@ -106,7 +103,7 @@ class Feature(Predicate):
     def failure(self, seen: Features) -> str:
         try:
             value = seen.device.constant(self.constant)
-        except KeyError:
+        except DeviceError:
             return f"the device has no constant {self.constant!r}"
         inside = self.least <= value <= self.most
         return "" if inside else f"{self.constant} is {value:g}, not {self.least:g} to {self.most:g}"
@@ -116,7 +113,7 @@ class Feature(Predicate):
 class Operation(Predicate):
     """The operation: a canonical einsum, or a kernel's name."""
 
-    name: str  # type: ignore[misc]
+    name: str
 
     def failure(self, seen: Features) -> str:
         return _differs("the operation", seen.operation, self.name)
@@ -252,6 +249,3 @@ def _outside(what: str, value: int, least: int, most: int) -> str:
     return (
         f"{what} is {value}, not {least} or more" if not most else f"{what} is {value}, not {least} to {most}"
     )
-
-
-_Check = Callable[[Features], str]

@@ -33,7 +33,8 @@ from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.predicates import Predicate, predicate_of
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions.base.cached import cached_property
-from onedispatch.transactions.base.errors import CatalogError, SolutionError
+from onedispatch.transactions.base.errors import CatalogError, SolutionError, statement_of
+from onedispatch.transactions.base.text import counted
 
 MAGIC = 0x4254444F  # "ODTB"
 DIGEST = 16
@@ -169,7 +170,7 @@ class Table:
         self.where = f"{path}, table {name}"
         self._block = block
         if len(block) < _HEAD.size:
-            raise self._damaged(f"{len(block)} bytes", f"{_HEAD.size} of a head and more")
+            raise self._damaged(counted(len(block), "byte"), f"{_HEAD.size} of a head and more")
         magic, self.rows, self.families, self.solutions, rules, extents, crc, _ = _HEAD.unpack_from(block)
         if magic != MAGIC:
             raise self._damaged(f"magic {magic:#x}", f"{MAGIC:#x}")
@@ -187,7 +188,7 @@ class Table:
             starts.append(starts[-1] + size + -size % 8)
         self._keys, self._rows, self._family_rows, self._members, self._extents, at, offsets, end = starts
         if end > len(block):
-            raise self._damaged(f"{len(block)} bytes", f"{end} of an index and more")
+            raise self._damaged(counted(len(block), "byte"), f"{end} of an index and more")
         if zlib.crc32(block[_HEAD.size : end]) != crc:
             raise self._damaged("an index that was changed", "one with its checksum")
         self._rule_block = block[at : at + rules]
@@ -217,13 +218,15 @@ class Table:
         begin, end = map(int, self._offsets[number : number + 2])
         blob = self._blobs[begin:end]
         if len(blob) != end - begin or len(blob) < _CRC.size:
-            raise CatalogError(where, f"{len(blob)} bytes", f"{end - begin}", _REMEDY)
+            raise CatalogError(where, counted(len(blob), "byte"), f"{end - begin}", _REMEDY)
         if zlib.crc32(blob[_CRC.size :]) != _CRC.unpack_from(blob)[0]:
             raise CatalogError(where, "bytes that were changed", "those with its checksum", _REMEDY)
         try:
             return Solution.from_data(msgpack.unpackb(blob[_CRC.size :]))
         except (ValueError, msgpack.UnpackException, SolutionError) as error:
-            raise CatalogError(where, f"no solution ({error})", "a solution's data", _REMEDY) from error
+            raise CatalogError(
+                where, f"no solution ({statement_of(error)})", "a solution's data", _REMEDY
+            ) from error
 
     def exact(self, problem: bytes) -> Found | None:
         """The row of a problem's digest."""
