@@ -15,6 +15,7 @@ from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.predicates import Predicate, predicate_of
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
 Level = Literal["hardware", "operation", "problem", "table", "method"]
 
@@ -70,7 +71,7 @@ def leaves(node: Node, seen: Features, tell: Tell | None = None, depth: int = 0)
     elif isinstance(node, ByOperation):
         below = node.operations.get(seen.operation)
         if tell is not None:
-            known = "" if below is not None else f"not among {len(node.operations)} operations"
+            known = "" if below is not None else f"not among {counted(len(node.operations), 'operation')}"
             tell(depth, f"operation {seen.operation}", known or "found")
         if below is not None:
             yield from leaves(below, seen, tell, depth + 1)
