@@ -28,11 +28,12 @@ from onedispatch.transactions.machine.device import DeviceName
 def measure(problem: Problem, solution: Solution, device: Device | DeviceName) -> int:
     """Cycles of the array's clock that a nest takes within a network when it is solved so.
 
-    The simulator's clock runs the nest twice in one transaction, as the compiler puts operators behind each
-    other, and counts the second: its descriptors were written while the first was at work. So what only the
-    first nest of a transaction waits for is no part of it, nor what the host takes to launch a run, nor
-    reloads of program memory. Of nests that find a constant in the cores, those that do are counted. No
-    kernel runs and no data is read: the same arguments give the same cycles, in any thread or process.
+    The simulator's clock runs the nest three times in one transaction, as the compiler puts operators behind
+    each other, and counts the second: what it had written ahead, and what it writes ahead for the next one.
+    So what only the first nest of a transaction waits for is no part of it, nor what the host takes to launch
+    a run, nor reloads of program memory. Of nests that find a constant in the cores, those that do are
+    counted. No kernel runs and no data is read: the same arguments give the same cycles, in any thread or
+    process.
 
     Args:
         problem: what a ``Selector`` is asked, or what ``Problem.from_data`` reads.
@@ -49,8 +50,9 @@ def measure(problem: Problem, solution: Solution, device: Device | DeviceName) -
     try:
         once = Alone(problem, solution, target)
         if not problem.nest.resident_operands:
-            return _cycles([once, once])[1]
-        _, brings, keeps = _cycles([once, once, Alone(problem, solution, target, times=2)])
+            return _cycles([once, once, once])[1]
+        twice = Alone(problem, solution, target, times=2)
+        _, brings, keeps, _ = _cycles([once, once, twice, once])
         return keeps - brings
     except Unsupported as error:
         raise SolutionError(
@@ -77,8 +79,10 @@ def _step(operators: Sequence[Alone]) -> DeviceStep:
     tensors = {n: (int(kind), at) for kind, plan in plans.items() for n, at in plan.offsets.items()}
     parts: list[FusePart] = [timer_mark(device, 0)]
     params = bytearray()
+    turned = False
     for number, operator in enumerate(operators):
-        placed = operator.in_turn(bool(number % 2))
+        placed = operator.in_turn(turned)
+        turned ^= bool(len(operator.schedules) % 2)
         bindings = Bindings({int(n): place for n, place in tensors.items()}, params=len(params))
         parts += [(placed.transaction(), placed.arg_map(), bindings), timer_mark(device, number + 1)]
         params += placed.super_kernel_params()
