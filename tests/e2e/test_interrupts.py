@@ -278,6 +278,8 @@ COMMANDS = {
     "compile": ["compile", "light_resnet50", "-o", "{folder}/out/made.od"],
     "inspect": ["inspect", "light_resnet50"],
     "bench": ["bench", "light_squeezenet", "--runs", "1000"],
+    "tune": ["tune", "light_squeezenet", "--log", "{folder}/tuned.log"],
+    "tune in processes": ["tune", "light_squeezenet", "--log", "{folder}/tuned.log", "--processes"],
     "replay": ["txn", "replay", "{folder}/all/0.bin"],
     "survey": ["txn", "survey", "{folder}/all", "--jobs", "2"],
     "survey alone": ["txn", "survey", "{folder}/all", "--jobs", "1"],
@@ -288,7 +290,9 @@ def told(text: str) -> list[str]:
     """The lines of a standard error, without spinners and progress bars."""
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", text).splitlines()
     return [
-        line for line in lines if line.strip() and not re.search("compiling|survey|running|simulating", line)
+        line
+        for line in lines
+        if line.strip() and not re.search("compiling|survey|running|simulating|measur|tuning", line)
     ]
 
 
