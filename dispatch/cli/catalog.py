@@ -7,6 +7,7 @@ import json as text
 from dataclasses import asdict, replace
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +18,10 @@ from onedispatch.transactions.base.files import read_file, write_file
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
+    from onedispatch.operators.catalog.build import Programs
     from onedispatch.operators.catalog.container import Library
     from onedispatch.operators.catalog.selector import Walk
+    from onedispatch.operators.emission.programs import NestProgram
     from onedispatch.operators.scheduling.problem import Problem
 
 app = typer.Typer(no_args_is_help=True, help="Tuned solutions in files: build, look into, check.")
@@ -45,14 +48,43 @@ def build(
     output: Folder,
     lazy: Lazy = True,
     form: Written = Form.msgpack,
+    prebuild: Annotated[
+        list[str] | None,
+        typer.Option(help="MODEL or MODEL:bf16, whose transactions are built ahead. Repeatable."),
+    ] = None,
     json: out.Json = False,
 ) -> None:
-    """Make catalogs of tuning logs, one for each device: of every problem, the best row."""
+    """Make catalogs of tuning logs, one for each device: of every problem, the best row.
+
+    With --prebuild they have code objects, too: compiling these models, or others that have nests of them,
+    loads what would be emitted. Objects belong to the source that made them, and are left alone by others.
+    """
     from onedispatch.operators.catalog.build import merged
     from onedispatch.operators.catalog.log import read
 
-    rows = [row for path in logs for row in read(path)]
-    _write(merged(rows), output, lazy, form, json)
+    libraries = merged(row for path in logs for row in read(path))
+    _write(libraries, output, lazy, form, json, _programs(libraries, prebuild or []))
+
+
+def _programs(libraries: list[Library], models: list[str]) -> Programs:
+    """The programs of models on each library's device, as they are compiled by it."""
+    from onedispatch.dispatch.cli.opening import source
+    from onedispatch.dispatch.driver.compile_model import compile_model
+    from onedispatch.operators.catalog.build import write
+    from onedispatch.operators.emission.programs import recorded
+
+    found: dict[str, dict[bytes, NestProgram]] = {}
+    with TemporaryDirectory() as folder:
+        write(libraries if models else [], Path(folder), lazy=False)
+        for library in libraries if models else []:
+            with recorded() as programs:
+                for name, _, precision in (model.partition(":") for model in models):
+                    device = library.device.partition("@")[0]
+                    with out.working(f"compiling {name} for {device}"):
+                        model = source(Path(name))
+                        compile_model(model, device, precision or "fp32", catalog=[folder, "none"])
+            found[library.device] = programs
+    return found
 
 
 @app.command()
@@ -75,11 +107,18 @@ def _by_device(files: list[Path]) -> list[Library]:
     return [joined([one for one in libraries if one.device == device]) for device in devices]
 
 
-def _write(libraries: list[Library], folder: Path, lazy: bool, form: Form, json: bool) -> None:
+def _write(
+    libraries: list[Library],
+    folder: Path,
+    lazy: bool,
+    form: Form,
+    json: bool,
+    programs: Programs | None = None,
+) -> None:
     from onedispatch.operators.catalog.build import write
 
     rows = []
-    written = write(libraries, folder, lazy=lazy, form=form.value)
+    written = write(libraries, folder, lazy=lazy, form=form.value, programs=programs)
     for library in libraries:
         files = written[library.device]
         entries = [entry for table in library.tables.values() for entry in table.entries]

@@ -19,6 +19,8 @@ from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Child, 
 from onedispatch.operators.catalog.features import ProblemFeatures
 from onedispatch.operators.catalog.files import open_file
 from onedispatch.operators.catalog.log import Tuned
+from onedispatch.operators.catalog.objects import SUFFIX as OBJECTS
+from onedispatch.operators.catalog.objects import encode
 from onedispatch.operators.catalog.predicates import Always, And, Hardware, KernelIs, Types
 from onedispatch.operators.catalog.table import Entry, Table, TableData
 from onedispatch.operators.catalog.tree import (
@@ -31,10 +33,12 @@ from onedispatch.operators.catalog.tree import (
     TableLeaf,
     tables_of,
 )
+from onedispatch.operators.emission.programs import NestProgram
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.files import write_file
 
 Form = Literal["yaml", "msgpack"]
+Programs = Mapping[str, Mapping[bytes, NestProgram]]  # by device and digest
 
 _METHODS = Rows(tuple(Branch(Always(), MethodLeaf(method)) for method in METHODS))
 
@@ -155,7 +159,7 @@ def library_of(path: Path) -> Library:
     lost = sorted(set(tables_of(root)) - tables.keys())
     if lost:
         raise CatalogError(str(path), f"no tables {', '.join(lost)}", "every table that its tree names")
-    return Library(kind, name, opened.device, root, tables, made_by=opened.made_by)
+    return Library(kind, name, opened.device, root, tables, made_by=opened.made_by, objects=opened.objects)
 
 
 def joined(libraries: Sequence[Library]) -> Library:
@@ -198,10 +202,15 @@ def _joined_trees(one: Node, other: Node) -> Node:
 
 
 def write(
-    libraries: Iterable[Library], folder: Path, *, lazy: bool, form: Form = "msgpack"
+    libraries: Iterable[Library],
+    folder: Path,
+    *,
+    lazy: bool,
+    form: Form = "msgpack",
+    programs: Programs | None = None,
 ) -> dict[str, list[Path]]:
-    """Writes merged libraries to ``folder``; the files of each by its device. Children come first, so that
-    no parent ever names what is not there.
+    """Writes merged libraries to ``folder``, with ``programs`` as their code objects; the files of each by
+    its device. Children come first, so that no parent ever names what is not there.
 
     Raises ``CatalogError`` where a file cannot be written.
     """
@@ -209,7 +218,8 @@ def write(
     written: dict[str, list[Path]] = {}
     content: dict[Path, bytes] = {}
     for library in libraries:
-        files = {folder / name: data for name, data in _files_of(library, lazy, form).items()}
+        made = _with_objects(library, (programs or {}).get(library.device, {}))
+        files = {folder / name: data for name, data in _files_of(*made, lazy, form).items()}
         written[library.device] = list(files)
         content |= files
     parents = {files[-1] for files in written.values()}
@@ -218,11 +228,21 @@ def write(
     return written
 
 
-def _files_of(library: Library, lazy: bool, form: Form) -> dict[str, bytes]:
-    """The files of a library by their names; what selection opens first is the last."""
-    files: dict[str, bytes] = {}
+def _with_objects(
+    library: Library, programs: Mapping[bytes, NestProgram]
+) -> tuple[Library, dict[str, bytes]]:
+    """A library that names its file of code objects, and that file; without programs, as it is."""
+    if not programs:
+        return library, {}
+    name = f"catalog_objects_{library.device.partition('@')[0]}{OBJECTS}"
+    return replace(library, objects=name), {name: encode(programs)}
+
+
+def _files_of(library: Library, files: dict[str, bytes], lazy: bool, form: Form) -> dict[str, bytes]:
+    """The files of a library by their names, others first; what selection opens first is the last."""
     if lazy:
-        library, files = split(library)
+        library, children = split(library)
+        files = files | children
     if form == "yaml":
         from onedispatch.operators.catalog.text import text_of  # YAML is slow to import
 

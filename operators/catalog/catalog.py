@@ -15,11 +15,14 @@ from onedispatch.operators.catalog.choice import STAGES, Candidate, offers
 from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Opened
 from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.files import is_catalog, open_file
+from onedispatch.operators.catalog.objects import CodeObjects
 from onedispatch.operators.catalog.table import Table
+from onedispatch.operators.emission.programs import NestProgram, provide
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.text import counted
 
+_LISTED = 300  # characters of names of files in a message
 LAZY, MERGED, FALLBACK = "catalog_lazy_{}", "catalog_{}", "catalog_fallback"
 
 
@@ -36,6 +39,7 @@ class Stats:
     tables: int
     decoded: int  # solutions
     bytes: int  # of the files that are open
+    programs: int = 0  # code objects that were loaded
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Catalog:
         self._tables: dict[tuple[str, str], Table] = {}
         self._found: dict[str, Opened | None] = {}  # by the device's identity
         self._single = None if os.path.isdir(self.path) else open_file(self.path)
+        self._objects: dict[str, CodeObjects | None] = {}
+        provide(self.program)
         if self._single is None and not self.files:
             raise self._nothing("no catalog in it")
 
@@ -150,6 +156,29 @@ class Catalog:
                 return None
         return self._tables[key]
 
+    def program(self, digest: bytes) -> NestProgram | None:
+        """The code object of a program, from the files of devices that were looked up so far.
+
+        Objects of another source than this package's are left alone; those that are missing or damaged are,
+        with a ``CatalogWarning``.
+        """
+        known = [self._single, *self._found.values()]
+        every = (self._objects_of(one) for one in known if one is not None and one.objects)
+        return next((p for one in every if one is not None and (p := one.find(digest)) is not None), None)
+
+    def _objects_of(self, opened: Opened) -> CodeObjects | None:
+        path = str(Path(opened.path).parent / opened.objects)
+        if path not in self._objects:
+            self._objects[path] = None
+            try:
+                found = CodeObjects(path)
+            except CatalogError as error:
+                text = f"{error.statement()}. Programs are emitted."
+                warnings.warn(text, CatalogWarning, stacklevel=2)
+            else:
+                self._objects[path] = found if found.is_of_this_source else None
+        return self._objects[path]
+
     # -- files -------------------------------------------------------------------------------
 
     def _roots(self, device: Device, tell: tree.Tell | None) -> Iterator[Opened]:
@@ -202,7 +231,7 @@ class Catalog:
                 self._files[name] = open_file(name)
             except CatalogError as error:
                 self._files[name] = None
-                here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:400]
+                here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:_LISTED]
                 searched = f"Searched {path.parent}, which has: {here or 'nothing'}"
                 text = f"{error.statement()}. {searched}. The next row answers."
                 warnings.warn(text, CatalogWarning, stacklevel=2)
@@ -231,6 +260,7 @@ class Catalog:
             len(self._tables),
             sum(table.decoded for table in self._tables.values()),
             sum(len(one.data) for one in opened.values()),
+            sum(one.loaded for one in self._objects.values() if one is not None),
         )
 
 

@@ -55,6 +55,7 @@ class Library:
     """A catalog's file as data: what builders make and people read.
 
     Attributes:
+        objects: the file beside it that has code objects, if any.
         kind: ``parent`` (its tables lie in children), ``child`` or ``merged`` (all in one).
         device: the identity of the device that it is for; "" of the fallback child.
     """
@@ -66,6 +67,7 @@ class Library:
     tables: Mapping[str, TableData] = field(default_factory=dict)
     children: Mapping[str, Child] = field(default_factory=dict)
     made_by: str = ""
+    objects: str = ""
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -86,6 +88,7 @@ class Library:
                     name: [c.file, c.size, c.crc, c.rows] for name, c in sorted(self.children.items())
                 },
                 "made_by": self.made_by,
+                "objects": self.objects,
             }
         )
         first = -(-(_HEAD.size + len(description)) // _ALIGN) * _ALIGN
@@ -108,6 +111,7 @@ class Opened:
     tables: Mapping[str, memoryview]
     children: Mapping[str, Child]
     made_by: str
+    objects: str
     data: memoryview = field(repr=False)
 
     @property
@@ -141,7 +145,7 @@ def open_bytes(data: memoryview, path: str) -> Opened:
 
 
 def _described(read: Any, data: memoryview, path: str, first: int) -> Opened:
-    texts = ("kind", "name", "device", "made_by")
+    texts = ("kind", "name", "device", "made_by", "objects")
     known = {*texts, "tree", "tables", "children"}
     if not isinstance(read, dict) or set(read) != known or not all(isinstance(read[k], str) for k in texts):
         raise CatalogError(path, bounded_repr(read), f"a description of {', '.join(sorted(known))}", _REMEDY)
@@ -157,9 +161,10 @@ def _described(read: Any, data: memoryview, path: str, first: int) -> Opened:
         name: _child(place, f"{path}, child {name}") for name, place in _items(read["children"], 4, path)
     }
     node = tree.from_data(read["tree"], f"{path}, tree")
-    return Opened(
-        path, read["kind"], read["name"], read["device"], node, tables, children, read["made_by"], data
-    )
+    kind, name, device, made, objects = (read[key] for key in texts)
+    if objects != os.path.basename(objects):
+        raise CatalogError(f"{path}, objects", bounded_repr(objects), "a file's name", _REMEDY)
+    return Opened(path, kind, name, device, node, tables, children, made, objects, data)
 
 
 def _items(value: Any, length: int, path: str) -> list[tuple[str, list[Any]]]:

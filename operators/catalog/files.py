@@ -25,8 +25,13 @@ def open_file(path: str | os.PathLike[str]) -> Opened:
         text = import_module("onedispatch.operators.catalog.text")  # YAML is slow to import
         with reading(name, CatalogError) as file:
             return open_bytes(memoryview(text.library_of(file.read(), name).to_bytes()), name)
-    with reading(name, CatalogError) as file:
-        return open_bytes(_mapped(file.fileno(), name), name)
+    return open_bytes(mapped_file(name), name)
+
+
+def mapped_file(path: str) -> memoryview:
+    """The bytes of a file, mapped. Raises ``CatalogError`` where it cannot be read."""
+    with reading(path, CatalogError) as file:
+        return _mapped(file.fileno(), path)
 
 
 def _mapped(handle: int, path: str) -> memoryview:

@@ -31,6 +31,7 @@ def text_of(library: Library) -> str:
         "name": library.name,
         "device": library.device,
         "made_by": library.made_by,
+        "objects": library.objects,
         "tree": tree.to_data(library.tree),
     }
     if library.children:
@@ -102,6 +103,7 @@ def library_of(data: bytes, path: str) -> Library:
         found,
         {name: _child(child, f"{path}, child {name}") for name, child in children.items()},
         str(head.get("made_by", "")),
+        str(head.get("objects", "")),
     )
 
 

@@ -32,6 +32,7 @@ from onedispatch.operators.declarations.params import (
 from onedispatch.operators.emission import control, flow, overlay
 from onedispatch.operators.emission.flow import CORE_RANK, DRAIN_RANK, FEED_RANK, STREAM, Push
 from onedispatch.operators.emission.mem_tile import OUT_FILL, MemTile
+from onedispatch.operators.emission.programs import NestProgram, prebuilt, record
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
 from onedispatch.operators.scheduling.feeds import ConstantOffsets, Feeds
 from onedispatch.operators.scheduling.index_space import Operand, Packed
@@ -45,20 +46,6 @@ from onedispatch.transactions.fusion.ahead import written_ahead
 from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class NestProgram:
-    """What runs an operator's nests.
-
-    Attributes:
-        params: for each nest, what shims bring of control packets with the parameter block behind them.
-        blocks: the parameter blocks alone.
-    """
-
-    transaction: bytes
-    params: bytes
-    blocks: tuple[bytes, ...]
 
 
 class BoundNest:
@@ -411,7 +398,9 @@ def emit_nests(
     if program is None:
         if len(_PROGRAMS) >= _PROGRAMS_KEPT:
             _PROGRAMS.clear()
-        program = _PROGRAMS[key] = _emitted(nests, device, params_argument, turned)
+        program = prebuilt(key) or _emitted(nests, device, params_argument, turned)
+        _PROGRAMS[key] = program
+    record(key, program)
     return program
 
 

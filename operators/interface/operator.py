@@ -19,8 +19,9 @@ import numpy as np
 
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.emission.emitter import BoundNest, NestProgram, emit_nests
+from onedispatch.operators.emission.emitter import BoundNest, emit_nests
 from onedispatch.operators.emission.image import Image, merged
+from onedispatch.operators.emission.programs import NestProgram
 from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.candidates import check_fits

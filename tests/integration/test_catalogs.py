@@ -17,6 +17,7 @@ import pytest
 
 import onedispatch as od
 from onedispatch.operators.catalog import layers as layering
+from onedispatch.operators.catalog import objects
 from onedispatch.operators.catalog.build import joined, library_of, merged, write
 from onedispatch.operators.catalog.catalog import Catalog, CatalogWarning
 from onedispatch.operators.catalog.choice import refusal_of
@@ -24,12 +25,15 @@ from onedispatch.operators.catalog.container import Library, open_bytes
 from onedispatch.operators.catalog.features import Features, ProblemFeatures
 from onedispatch.operators.catalog.lint import lint
 from onedispatch.operators.catalog.log import Tuned
+from onedispatch.operators.catalog.objects import CodeObjects, encode
 from onedispatch.operators.catalog.predicates import Always, Size
 from onedispatch.operators.catalog.selector import CatalogSearch
 from onedispatch.operators.catalog.table import Rule, Table
 from onedispatch.operators.catalog.text import library_of as read_text
 from onedispatch.operators.catalog.text import text_of
 from onedispatch.operators.catalog.tree import Rows
+from onedispatch.operators.emission import emitter
+from onedispatch.operators.emission.programs import NestProgram, recorded
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.search import search
 from onedispatch.operators.scheduling.select import SEARCH
@@ -464,3 +468,74 @@ def test_families_differ_by_all_but_sizes() -> None:
     one, larger, other = resized(8, 8, 8), resized(80, 16, 24), resized(8, 8, 8, activation="tanh")
     families = [ProblemFeatures(p).family for p in (one, larger, other)]
     assert families[0] == families[1] != families[2]
+
+
+# -- code objects ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def prebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog with the programs of ``chain``."""
+    folder = tmp_path_factory.mktemp("prebuilt")
+    with recorded() as programs:
+        emitter._PROGRAMS.clear()
+        od.compile(chain(), catalog="none")
+    write(merged(rows()), folder, lazy=True, programs={NPU2.identity: programs})
+    return folder
+
+
+def compiled(folder: Path) -> tuple[bytes, bytes, int]:
+    """Transaction and parameters of ``chain``, and how many programs were code objects."""
+    emitter._PROGRAMS.clear()
+    catalog = Catalog(folder)
+    step = od.compile(chain(), selector=CatalogSearch([catalog])).device_step
+    return step.transaction, step.params, catalog.stats().programs
+
+
+def test_code_objects_are_what_would_be_emitted(prebuilt: Path, folders: dict[str, Path]) -> None:
+    *emitted, none = compiled(folders["lazy"])
+    *loaded, some = compiled(prebuilt)
+    assert loaded == emitted and none == 0 and some > 0
+
+
+def test_objects_of_another_source_are_left_alone(prebuilt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    *loaded, _ = compiled(prebuilt)
+    monkeypatch.setattr(objects, "source_digest", lambda: "00" * 16)
+    *emitted, none = compiled(prebuilt)
+    assert emitted == loaded and none == 0
+
+
+def test_damaged_objects_are_emitted_with_a_warning(prebuilt: Path, tmp_path: Path) -> None:
+    *loaded, _ = compiled(prebuilt)
+    (file,) = prebuilt.glob("*.odobj")
+    whole = file.read_bytes()
+    first = CodeObjects(str(file))._first
+    cases = {
+        "an object": whole[: first + 20] + bytes(8) + whole[first + 28 :],
+        "the index": whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
+        "the end": whole[:-1],
+        "all": b"",
+    }
+    for name, data in cases.items():
+        folder = tmp_path / name
+        shutil.copytree(prebuilt, folder)
+        (folder / file.name).unlink()
+        (folder / file.name).write_bytes(data)
+        with pytest.warns(UserWarning, match="emitted"):
+            *emitted, _ = compiled(folder)
+        assert emitted == loaded, name
+    (folder / file.name).unlink()
+    with pytest.warns(CatalogWarning, match="Programs are emitted"):
+        assert compiled(folder)[:2] == tuple(loaded)
+
+
+def test_equal_objects_are_stored_once(tmp_path: Path) -> None:
+    program = NestProgram(b"transaction" * 9, b"parameters", (b"block", b""))
+    keys = [bytes([number]) * 16 for number in range(40)]
+    others = {key: replace(program, params=key) for key in keys[20:]}
+    path = tmp_path / "o.odobj"
+    path.write_bytes(encode({**dict.fromkeys(keys[:20], program), **others}))
+    found = CodeObjects(str(path))
+    assert (found.count, found.objects) == (40, 21)
+    assert [found.find(key) for key in keys] == [program] * 20 + list(others.values())
+    assert found.find(b"\xff" * 16) is None
