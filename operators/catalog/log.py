@@ -72,7 +72,8 @@ def read(path: FilePath) -> list[Tuned]:
     """
     found = _contents(read_file(path, CatalogError, _ACCEPTED), str(path))
     _check_head(next(found, None), str(path))
-    return [_row(data, f"{path}, line {number}") for number, data in enumerate(found, 2)]
+    known: dict[str, Problem] = {}
+    return [_row(data, f"{path}, line {number}", known) for number, data in enumerate(found, 2)]
 
 
 def _line(data: dict[str, Any]) -> bytes:
@@ -157,9 +158,24 @@ def _check_head(data: dict[str, Any] | None, name: str) -> None:
         raise CatalogError(f"{name}, line 1", given, str(VERSION), "use the version that wrote it")
 
 
-def _row(data: dict[str, Any], where: str) -> Tuned:
+@dataclass(frozen=True)
+class _Answer:
+    """What a row says beside its problem, which many rows have in common."""
+
+    solution: Solution
+    cycles: int
+    estimated: float
+    version: str
+
+
+def _row(data: dict[str, Any], where: str, known: dict[str, Problem]) -> Tuned:
+    """The row of a line; ``known`` are problems that were read before, by their text."""
+    text = json.dumps(data.get("problem"))
     try:
-        return Tuned.from_data(data)
+        if text not in known:
+            known[text] = Tuned.from_data(data).problem
+        answer = from_plain(_Answer, {key: data[key] for key in data if key != "problem"}, "row")
     except SolutionError as error:
         given = f"no row: {error.statement()}"
         raise CatalogError(where, given, _ACCEPTED, "use the version that wrote it") from error
+    return Tuned(known[text], answer.solution, answer.cycles, answer.estimated, answer.version)
