@@ -137,9 +137,9 @@ def no_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for variable in ("ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"):
         monkeypatch.delenv(variable, raising=False)
     import onedispatch as od
-    from onedispatch.operators.plugin import catalog
+    from onedispatch.operators.plugin import registrations
 
     od.plugins.reset()
     yield
     od.plugins.reset()
-    assert catalog.kernels() == [] == catalog.mappings()
+    assert registrations.kernels() == [] == registrations.mappings()

@@ -31,7 +31,7 @@ from onedispatch.dispatch.sources.targets import OPSET, Target, as_attribute, wr
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.registry import MICROSOFT
-from onedispatch.operators.plugin.catalog import camel_case, spelled
+from onedispatch.operators.plugin.registrations import camel_case, spelled
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import InputError, ModelError, UnknownOperatorError

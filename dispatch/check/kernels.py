@@ -12,7 +12,7 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.check.child import CheckReport, Reporter, TimeLimit, run_in_child
 from onedispatch.dispatch.plugins import discovery, engine
 from onedispatch.operators.declarations.statuses import CODES, KernelTimeoutError
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.cases import Case, cases_of, parsed
 from onedispatch.operators.plugin.check import Checker, Options
 from onedispatch.operators.plugin.findings import Finding
@@ -93,7 +93,9 @@ def _kernels_of(path: Path, wanted: str) -> list[PluginKernel]:
     discovery.load([str(path)], "kernel check")
     engine.register_kernels()
     found = [
-        one for one in catalog.kernels() if str(path) in (one.origin, str(one.functions.get("library", "")))
+        one
+        for one in registrations.kernels()
+        if str(path) in (one.origin, str(one.functions.get("library", "")))
     ]
     if not wanted:
         return found

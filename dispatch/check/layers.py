@@ -15,7 +15,7 @@ from onedispatch.dispatch.plugins import project as projects
 from onedispatch.dispatch.plugins.project import FoundLayer, Project
 from onedispatch.operators.layers.layer_kernel import LayerKernel
 from onedispatch.operators.layers.methods import overridden, said
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.boxes import Array, MemberBox, bits
 from onedispatch.operators.plugin.cases import Case, cases_of
 from onedispatch.operators.plugin.check import Checker, Options, Stopped
@@ -44,7 +44,7 @@ def check_layers(
         projects.load(project)
         engine.register_kernels()
         wanted = [one.name for one in chosen]
-        return [one for one in catalog.kernels() if one.kernel.name.partition("@")[0] in wanted]
+        return [one for one in registrations.kernels() if one.kernel.name.partition("@")[0] in wanted]
 
     def more(reporter: Reporter, plugin: PluginKernel, target: Device) -> None:
         if isinstance(plugin, LayerKernel):

@@ -10,7 +10,7 @@ import typer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.plugins import Conflict, Plugins
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.operators.plugin.catalog import check_policy
+from onedispatch.operators.plugin.registrations import check_policy
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.declarations.registry import OpMapping, all_mappings
-from onedispatch.operators.plugin.catalog import spelled
+from onedispatch.operators.plugin.registrations import spelled
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import counted, did_you_mean
 

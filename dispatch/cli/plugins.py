@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.operators.plugin.catalog import check_policy
+from onedispatch.operators.plugin.registrations import check_policy
 
 Plugins = Annotated[
     list[str] | None,

@@ -13,7 +13,7 @@ from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.files import is_library
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.emission.image import names_in
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.refusals import refusal
 
@@ -31,7 +31,7 @@ def used_kernels(steps: Iterable[Step]) -> tuple[UsedKernel, ...]:
             continue
         names = {name for reload in step.reloads for name in names_in(reload.kernels)}
         for name in names | {linked.name for linked in step.image.linked}:
-            offered = catalog.named(name)
+            offered = registrations.named(name)
             if offered is not None:
                 brought[name] = offered
     return tuple(
@@ -48,7 +48,7 @@ def host_kernels(node: Node) -> list[Any]:
 
 def declared_as(executable: Executable) -> tuple[Any, ...]:
     """The kernels that its digests name now: others than before where a class was declared again since."""
-    return tuple(catalog.by_digest(used.digest) for used in executable.kernels)
+    return tuple(registrations.by_digest(used.digest) for used in executable.kernels)
 
 
 def declared_again(executable: Executable, before: tuple[Any, ...]) -> list[str]:
@@ -77,7 +77,7 @@ def short_origin(kernel: Any) -> str:
 
 def notes_on(name: str) -> list[str]:
     """Warnings of a kernel's declaration, for the reader of ``inspect``."""
-    brought = catalog.named(name)
+    brought = registrations.named(name)
     if brought is None or not isinstance(kernel := brought.kernel, CustomKernel):
         return []
     notes = []

@@ -23,7 +23,7 @@ from onedispatch.dispatch.plugins.listing import known
 from onedispatch.dispatch.plugins.loading import Plugin
 from onedispatch.dispatch.plugins.project import folder_at
 from onedispatch.operators.codegen import headers
-from onedispatch.operators.plugin.catalog import OnConflict, check_policy
+from onedispatch.operators.plugin.registrations import OnConflict, check_policy
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.machine.device import DeviceName
 

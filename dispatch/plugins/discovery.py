@@ -26,8 +26,8 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.plugins.entry_points import described, installed, load_entry_point
 from onedispatch.dispatch.plugins.files import PATH_VARIABLE, files_of, search_path
 from onedispatch.dispatch.plugins.loading import Plugin, load_file
-from onedispatch.operators.plugin import catalog
-from onedispatch.operators.plugin.catalog import OnConflict, check_policy
+from onedispatch.operators.plugin import registrations
+from onedispatch.operators.plugin.registrations import OnConflict, check_policy
 from onedispatch.transactions.base.errors import InputError, KernelLibraryError, OneDispatchError, RuleError
 from onedispatch.transactions.base.signature import bounded_repr
 
@@ -168,7 +168,7 @@ def reset() -> None:
     global _STATE
     with _LOCK.guard:
         _STATE = _State()
-        catalog.forget()
+        registrations.forget()
 
 
 def _renewed() -> None:
@@ -200,7 +200,7 @@ def _load_installed(policy: OnConflict) -> None:
         try:
             found = load_entry_point(point, policy, _STATE.plugins)
         except (KernelLibraryError, RuleError) as error:
-            if getattr(error, "conflict", getattr(error, "status", 0) == catalog.TAKEN):
+            if getattr(error, "conflict", getattr(error, "status", 0) == registrations.TAKEN):
                 raise
             line = str(error)
             if isinstance(error, RuleError):  # which names the rule, not who brought it

@@ -7,7 +7,7 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.codegen.spec_data import spec_data
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 
 _LOCK = ForkLock()
@@ -20,7 +20,7 @@ def register_kernels() -> None:
     All of them: a transaction may load other images than the one that it begins with.
     """
     core.tell_searched(discovery.searched())
-    for offered in catalog.kernels():
+    for offered in registrations.kernels():
         with _LOCK.guard:
             digest = offered.kernel.digest
             if _REGISTERED.get(digest) is not offered:

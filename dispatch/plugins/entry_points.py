@@ -17,8 +17,8 @@ from types import ModuleType
 
 from onedispatch.dispatch.plugins.files import files_of, refused
 from onedispatch.dispatch.plugins.loading import Plugin, blamed, committed, load_file
-from onedispatch.operators.plugin import catalog
-from onedispatch.operators.plugin.catalog import OnConflict
+from onedispatch.operators.plugin import registrations
+from onedispatch.operators.plugin.registrations import OnConflict
 
 GROUP = "onedispatch.plugins"
 _ACCEPTED = "a module, a list of paths, or a function that returns one"
@@ -47,7 +47,7 @@ def load_entry_point(point: EntryPoint, on_conflict: OnConflict, known: Iterable
     Raises ``KernelLibraryError`` that names the entry point and its package.
     """
     where = described(point)
-    with catalog.collecting(where) as batch:
+    with registrations.collecting(where) as batch:
         found = blamed(where, where, lambda: _paths(point))
     plugins = []
     if batch.kernels or batch.mappings or batch.extras or found is None:

@@ -20,7 +20,7 @@ from onedispatch.dispatch.plugins.scaffold import (
     parts,
     write_new,
 )
-from onedispatch.operators.plugin.catalog import camel_case
+from onedispatch.operators.plugin.registrations import camel_case
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import is_regular
 

@@ -9,7 +9,7 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import all_kernels
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.transactions import find_device
 from onedispatch.transactions.machine.device import DeviceName
@@ -40,7 +40,7 @@ def known(device: DeviceName | None = None) -> list[Known]:
     discovery.ensure()
     rows = {row[0]: Known(row[0], row[1], _file_of(row[0])) for row in core.kernels()}
     rows |= {one.name: Known(one.name, one.digest, "", one) for one in all_kernels()}
-    for offered in catalog.kernels():
+    for offered in registrations.kernels():
         kernel = offered.kernel
         rows[kernel.name] = Known(kernel.name, kernel.digest, offered.origin, kernel)
     target = None if device is None else find_device(device).name

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins.files import is_library, refused
-from onedispatch.operators.plugin import catalog, library
-from onedispatch.operators.plugin.catalog import Batch, OnConflict
+from onedispatch.operators.plugin import library, registrations
 from onedispatch.operators.plugin.plugin import map_to
+from onedispatch.operators.plugin.registrations import Batch, OnConflict
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import KernelError, KernelLibraryError, RuleError
 from onedispatch.transactions.base.host import kernel_seconds
@@ -59,7 +59,7 @@ class Plugin:
 def load_file(file: Path, named_by: str, on_conflict: OnConflict, *, may_be_empty: bool = False) -> Plugin:
     """Raises ``KernelLibraryError`` with the file's name, whatever is wrong with it."""
     own: tuple[str, ...] = ()
-    with catalog.collecting(str(file)) as batch:
+    with registrations.collecting(str(file)) as batch:
         if is_library(file):
             own = _read_library(file, batch, on_conflict)
         else:
@@ -78,10 +78,10 @@ def committed(
     """What was collected, known from now on; ``own`` are kernels that a library registered itself."""
     if not (batch.kernels or batch.mappings or batch.extras or batch.skipped or own or may_be_empty):
         raise refused(f"plug-in {batch.origin}", "a plug-in that registers nothing", _NOTHING)
-    catalog.commit(batch, on_conflict)
-    kept = [one.kernel.name for one in batch.kernels if catalog.named(one.kernel.name) is one]
-    mapped = [bound.name for bound in batch.mappings if bound in catalog.mappings()]
-    rules = [extra.name for extra in batch.extras if extra in catalog.extras()]
+    registrations.commit(batch, on_conflict)
+    kept = [one.kernel.name for one in batch.kernels if registrations.named(one.kernel.name) is one]
+    mapped = [bound.name for bound in batch.mappings if bound in registrations.mappings()]
+    rules = [extra.name for extra in batch.extras if extra in registrations.extras()]
     return Plugin(batch.origin, named_by, (*own, *kept), tuple(mapped), tuple(batch.skipped), tuple(rules))
 
 
@@ -94,12 +94,12 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
     try:
         own = blamed(where, str(file), lambda: core.load_kernel_library(str(file), kernel_seconds()))
     except KernelLibraryError as error:
-        if error.status != catalog.TAKEN or on_conflict == "error":
+        if error.status != registrations.TAKEN or on_conflict == "error":
             raise
         batch.skipped.append(f"all kernels: {error.statement()}")
         return ()
     for kernel in blamed(where, str(file), lambda: library.read(file)):
-        catalog.add_kernel(kernel)
+        registrations.add_kernel(kernel)
         map_to(kernel)
     return tuple(row[0] for row in own)
 

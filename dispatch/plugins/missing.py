@@ -11,7 +11,7 @@ from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.files import refused
 from onedispatch.operators.declarations.function_sets import ALL_TABLES
 from onedispatch.operators.emission.image import Image, Linked, names_in
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 
 
 def check_known(
@@ -41,7 +41,7 @@ def check_known(
 def _missing(wanted: Mapping[int, Linked], names: set[str], origins: Mapping[str, str]) -> list[str]:
     """A text for each kernel that is not there."""
     known = {row[1]: row[0] for row in core.kernels()}
-    known |= {one.kernel.digest: one.kernel.name for one in catalog.kernels()}
+    known |= {one.kernel.digest: one.kernel.name for one in registrations.kernels()}
     known |= {digest: name for table in ALL_TABLES for digest, name in table.later.items()}
     lacking = [one for digest, one in sorted(wanted.items()) if digest not in known]
     named = {one.name: f"{_named(one.name, origins, one.digest)}, {_why(one.name)}" for one in lacking}
@@ -55,7 +55,7 @@ def _named(name: str, origins: Mapping[str, str], digest: int | None = None) -> 
 
 
 def _why(name: str) -> str:
-    other = catalog.named(name)
+    other = registrations.named(name)
     if other is None:
         return "which no plug-in brings"
     return f"which {other.origin} declares otherwise (digest 0x{other.kernel.digest:08X})"

@@ -20,7 +20,7 @@ from onedispatch.operators.layers.layer import only_reading
 from onedispatch.operators.layers.layer_kernel import LayerKernel
 from onedispatch.operators.layers.methods import LayerMethods, overridden
 from onedispatch.operators.layers.parameters import Parameter, parameters_of
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.python_kernel import origin_of
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.files import read_file, record_read
@@ -53,13 +53,13 @@ class FoundLayer:
     def node(self) -> str:
         """``acme.Crop``"""
         space, _, own = self.name.partition("::")
-        return f"{space}.{catalog.camel_case(own)}"
+        return f"{space}.{registrations.camel_case(own)}"
 
     def struct(self, space: str) -> str:
         """What its parameters are called in C++, in the header of a project: ``Crop`` of ``acme::crop`` in
         ``acme``, ``AcmeCrop`` in another one."""
         own, _, name = self.node.partition(".")
-        return name if own == space else catalog.camel_case(own) + name
+        return name if own == space else registrations.camel_case(own) + name
 
     @property
     def bodies(self) -> str:
@@ -202,7 +202,7 @@ def layers_of(project: Project) -> list[FoundLayer]:
 
 
 def _read_file(project: Project, file: Path) -> list[FoundLayer]:
-    with catalog.collecting(str(file)), only_reading() as classes:
+    with registrations.collecting(str(file)), only_reading() as classes:
         record_read(file.stat())
         blamed(
             f"layers of {file}", str(file), lambda: importlib.import_module(f"{project.space}.{file.stem}")
@@ -268,14 +268,14 @@ def load(project: Project) -> Plugin:
     sys.path.insert(0, str(project.package.parent))
     importlib.invalidate_caches()
     where = str(project.package)
-    with catalog.collecting(where) as batch:
+    with registrations.collecting(where) as batch:
         blamed(f"layers of {where}", where, lambda: importlib.import_module(project.space))
     return committed(batch, "layer check", "error", may_be_empty=True)
 
 
 def loaded_layers() -> list[FoundLayer]:
     """Every layer that plug-ins and the program itself made known."""
-    kernels: list[Any] = [one for one in catalog.kernels() if isinstance(one, LayerKernel)]
+    kernels: list[Any] = [one for one in registrations.kernels() if isinstance(one, LayerKernel)]
     return [FoundLayer(one.cls, Path(one.origin), one.parameters) for one in kernels]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 
 from onedispatch.operators.declarations.kernel import MAX_NAME_BYTES
-from onedispatch.operators.plugin.catalog import OURS, camel_case
+from onedispatch.operators.plugin.registrations import OURS, camel_case
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted

@@ -18,7 +18,7 @@ from onedispatch.dispatch.plugins.scaffold import (
     parts,
     write_new,
 )
-from onedispatch.operators.plugin.catalog import camel_case
+from onedispatch.operators.plugin.registrations import camel_case
 
 KERNEL = "scale_add"  # where nothing else is asked for
 

@@ -25,7 +25,7 @@ from onedispatch.dispatch.sources.host import HostImplementation, check_like
 from onedispatch.dispatch.sources.patterns import FusionPattern
 from onedispatch.dispatch.sources.rule import Fusion, Place, Rule, Versions
 from onedispatch.dispatch.sources.targets import Target
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.transactions.base.boundary import error_line, public
 from onedispatch.transactions.base.errors import InputError, RuleError
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -310,7 +310,7 @@ def host(op: str, *, like: int | None = None, infer: Callable[[Any], Any] | None
         if not callable(function) or not (infer is None or callable(infer)):
             raise RuleError("host", bounded_repr(function), "a function (n, *arrays)", **_at(place))
         domain, op_type = target.domain, target.op_type
-        catalog.add_extra(HostImplementation(domain, op_type, function, place, origin, like, infer))
+        registrations.add_extra(HostImplementation(domain, op_type, function, place, origin, like, infer))
         return function
 
     return register

@@ -19,7 +19,7 @@ import numpy as np
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.dispatch.sources.node import Known, SourceNode
 from onedispatch.dispatch.sources.rule import Place
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError, OneDispatchError, RuleError
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -130,7 +130,7 @@ class _OfGraph(Known):
 
 def implementation(domain: str, op_type: str) -> HostImplementation | None:
     """Returns the host implementation of an operator, None if there is none."""
-    for one in catalog.extras():
+    for one in registrations.extras():
         if isinstance(one, HostImplementation) and (one.domain, one.op_type) == (domain, op_type):
             return one
     return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 
 from onedispatch.dispatch.sources.rule import Fusion, Rule
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.transactions.base.errors import RuleError
 
 _OURS: list[Rule | Fusion] = []
@@ -15,7 +15,7 @@ _OURS: list[Rule | Fusion] = []
 def add(one: Rule | Fusion) -> None:
     """Makes a rule or fusion known. Raises ``RuleError`` where another one has its key."""
     if not one.ours:
-        catalog.add_extra(one)
+        registrations.add_extra(one)
         return
     for other in _OURS:
         if other.clashes(one):
@@ -27,13 +27,13 @@ def add(one: Rule | Fusion) -> None:
 
 def withdraw(one: Rule | Fusion) -> None:
     """Takes back a rule or fusion that turned out to be wrong while it was written."""
-    catalog.withdraw_extra(one)
+    registrations.withdraw_extra(one)
     _OURS[:] = [other for other in _OURS if other is not one]
 
 
 def rules() -> list[Rule]:
     """Returns every rule, those of plug-ins first."""
-    return [one for one in (*catalog.extras(), *_OURS) if isinstance(one, Rule)]
+    return [one for one in (*registrations.extras(), *_OURS) if isinstance(one, Rule)]
 
 
 def fusions() -> list[Fusion]:
@@ -41,7 +41,7 @@ def fusions() -> list[Fusion]:
 
     One of a plug-in takes the place of ours with the same name.
     """
-    found = [one for one in catalog.extras() if isinstance(one, Fusion)]
+    found = [one for one in registrations.extras() if isinstance(one, Fusion)]
     names = {one.name for one in found}
     return [*found, *(one for one in _OURS if isinstance(one, Fusion) and one.name not in names)]
 

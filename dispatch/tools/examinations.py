@@ -28,13 +28,13 @@ from onedispatch.dispatch.tools.made_cases import made_for_fusion, made_for_rule
 from onedispatch.dispatch.tools.rule_cases import Case, case_of
 from onedispatch.dispatch.tools.rule_check import CaseResult, Checked, applies, declared, run_case
 from onedispatch.operators.declarations.statuses import KernelTimeoutError
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.cases import Case as KernelCase
 from onedispatch.operators.plugin.cases import cases_of
-from onedispatch.operators.plugin.catalog import Bound
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import Finding
 from onedispatch.operators.plugin.plugin import NodeMapping
+from onedispatch.operators.plugin.registrations import Bound
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError, OneDispatchError, RuleError, statement_of
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -79,7 +79,7 @@ class Outcome:
 def examine_kernels(plugins: Sequence[Plugin]) -> Outcome:
     """Checks every kernel of plug-ins, and compiles and runs a node of every mapping."""
     outcome = Outcome()
-    kernels = catalog.kernels()
+    kernels = registrations.kernels()
     if kernels:
         checked = check_kernels(_registered, replace(_FEW, limit=_limit(len(kernels))))
         for kernel in kernels:
@@ -106,7 +106,7 @@ def _limit(count: int) -> float:
 
 def _registered() -> list[Any]:
     engine.register_kernels()
-    return catalog.kernels()
+    return registrations.kernels()
 
 
 def _take(
@@ -148,7 +148,7 @@ def _place(kernel: Any) -> tuple[str, int]:
 
 def _examine_mappings(outcome: Outcome, plugins: Sequence[Plugin]) -> None:
     """Compiles and runs each mapping of a kernel on the first case that it takes."""
-    bound = catalog.mappings()
+    bound = registrations.mappings()
     runnable = [one for one in bound if isinstance(one.mapping.custom, NodeMapping)]
     outcome.notes += [
         f"{one.mapping.origin}: operator {one.name}: nothing says which inputs its function takes"

@@ -76,7 +76,7 @@ def maps(
 def override(mapping: OpMapping) -> OpMapping | None:
     """Puts a plug-in's mapping into the table, and returns what it takes the place of.
 
-    ``operators/plugin/catalog.py`` decides which plug-in may do so.
+    ``operators/plugin/registrations.py`` decides which plug-in may do so.
     """
     _load_all()
     replaced = _MAPPINGS.get((mapping.domain, mapping.op_type))

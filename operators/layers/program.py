@@ -26,7 +26,7 @@ from onedispatch.operators.layers.checks import checked_bytes
 from onedispatch.operators.layers.layer_kernel import LayerKernel
 from onedispatch.operators.layers.methods import LayerMethods, said
 from onedispatch.operators.lowering.boxes import BoxCopy, CoordinateMap, emit_boxes, emit_slab
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.lowering import check_device, member_operator
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
@@ -205,9 +205,13 @@ class GlobalProgram:
 
     def call(self, kernel: str, params: Mapping[str, Any] | None = None, **operands: View | None) -> None:
         """Runs another kernel, or another layer's ``local``; ``params`` are its node's attributes."""
-        found = catalog.named(kernel if "@" in kernel else f"{kernel}@1") if isinstance(kernel, str) else None
+        found = (
+            registrations.named(kernel if "@" in kernel else f"{kernel}@1")
+            if isinstance(kernel, str)
+            else None
+        )
         if found is None:
-            names = [one.kernel.name for one in catalog.kernels()]
+            names = [one.kernel.name for one in registrations.kernels()]
             accepted = ", ".join(names)
             raise self.refused(
                 "g.call", repr(kernel), accepted, "not_found", did_you_mean(f"{kernel}@1", names) or ""

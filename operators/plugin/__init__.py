@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom kernels (from plug-ins): their declarations, the catalog of them, how nodes become operators."""
+"""Custom kernels (from plug-ins): their declarations, their registration, how nodes become operators."""

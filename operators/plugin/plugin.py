@@ -25,7 +25,7 @@ from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.kernel import WORK, KernelDeclarationError, Prints, work
 from onedispatch.operators.declarations.tensor import NodeSpec
 from onedispatch.operators.interface.operator import Lowering
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.custom_kernel import CODE_BYTES, CustomKernel
 from onedispatch.operators.plugin.instance_checks import is_size
 from onedispatch.operators.plugin.lowering import lower
@@ -168,17 +168,17 @@ class KernelArguments:
 def make_known(plugin: PluginKernel) -> None:
     """Registers a kernel; outside of plug-ins it takes the place of an earlier one of its name."""
     name = plugin.kernel.name
-    if not catalog.loading() and catalog.named(name) in _OWN:
-        catalog.withdraw_kernel(name)
-    catalog.add_kernel(plugin)
-    if not catalog.loading():
+    if not registrations.loading() and registrations.named(name) in _OWN:
+        registrations.withdraw_kernel(name)
+    registrations.add_kernel(plugin)
+    if not registrations.loading():
         _OWN.add(plugin)
 
 
 def map_to(plugin: PluginKernel) -> None:
     """Maps to a kernel the nodes of its name in CamelCase, in the domain of its namespace."""
     space, _, name = plugin.kernel.name.partition("::")
-    maps(catalog.camel_case(name.partition("@")[0]), domain=space)(plugin)
+    maps(registrations.camel_case(name.partition("@")[0]), domain=space)(plugin)
 
 
 def prints_of(said: bool | str | None, cls: type) -> Prints:
@@ -225,7 +225,7 @@ class NodeMapping:
     @property
     def plugin(self) -> PluginKernel:
         """The kernel that has the name now: a class that was declared again is the one that runs."""
-        return catalog.named(self.named.kernel.name) or self.named
+        return registrations.named(self.named.kernel.name) or self.named
 
     def node(self, spec: NodeSpec, device: Device) -> Node:
         """The node as the kernel sees it. Raises ``KernelError`` where it does not agree."""
@@ -280,16 +280,16 @@ def maps(
         types = dtypes or (numpy_names(kernel.kernel) if kernel else ("float32",))
         said = notes or (kernel.kernel.summary if kernel else "")
         origin = origin_of(target) if kernel is None else kernel.origin
-        if kernel and not catalog.loading() and catalog.named(kernel.kernel.name) is None:
-            catalog.add_kernel(kernel)  # taken back in between
+        if kernel and not registrations.loading() and registrations.named(kernel.kernel.name) is None:
+            registrations.add_kernel(kernel)  # taken back in between
         for op_type in op_types:
             row = registry.OpMapping(
                 domain, op_type, types, said, function, custom=custom, origin=origin, like=like, infer=infer
             )
-            if not catalog.loading() and registry.mapping_for(domain, op_type) in _OWN:
-                catalog.withdraw_mapping(domain, op_type)
-            catalog.add_mapping(row, kernel.kernel.name if kernel else "", override=override)
-            if not catalog.loading():
+            if not registrations.loading() and registry.mapping_for(domain, op_type) in _OWN:
+                registrations.withdraw_mapping(domain, op_type)
+            registrations.add_mapping(row, kernel.kernel.name if kernel else "", override=override)
+            if not registrations.loading():
                 _OWN.add(row)
         return target
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests.plugins import model, node_model, value
 
 Array = np.ndarray[Any, Any]
@@ -148,7 +148,7 @@ def both_places(kernel: Any, proto: ModelProto, given: dict[str, Array]) -> tupl
         if devices:
             assert any("the kernel's own body" in row.reason for row in session.placement)
         found.append(session.run(None, given))
-        catalog.forget()
+        registrations.forget()
     return found[0], found[1]
 
 

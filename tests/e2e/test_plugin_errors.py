@@ -14,7 +14,7 @@ from onnx import helper
 import onedispatch as od
 from onedispatch.operators.interface.operator import Lowering, NodeSpec
 from onedispatch.operators.kernels.elementwise import Eltwise
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests import plugins
 from tests.plugins import value
 
@@ -109,7 +109,7 @@ def test_a_mapping_function_of_onnx_sends_other_types_to_the_host() -> None:
         (row,) = session.placement
         assert row.device == "cpu" and "float64" in row.reason
     finally:
-        catalog.withdraw_mapping("", "Cos")
+        registrations.withdraw_mapping("", "Cos")
 
 
 # -- mapping functions ---------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_a_mapping_function_of_onnx_may_leave_attributes_of_the_schema() -> None
         )
         od.compile(proto, fallback="error")
     finally:
-        catalog.withdraw_mapping("", "LeakyRelu")
+        registrations.withdraw_mapping("", "LeakyRelu")
 
 
 def test_a_mapping_function_does_not_end_the_process() -> None:

@@ -15,7 +15,7 @@ from onnx import ModelProto
 import onedispatch as od
 from onedispatch.dispatch.plugins import skeleton
 from onedispatch.operators.codegen.genheader import specs_header
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests.ops.test_kernel_library import BLEND, blend_as
 from tests.plugins import node_model
 
@@ -83,7 +83,7 @@ def test_two_libraries_with_one_kernel(built: Path, tmp_path: Path, monkeypatch:
     with pytest.raises(od.KernelLibraryError) as refused:
         od.compile(model())
     assert str(built) in str(refused.value) and str(other) in str(refused.value)
-    assert refused.value.status == catalog.TAKEN
+    assert refused.value.status == registrations.TAKEN
     monkeypatch.setenv(CONFLICT, "first")
     check_run(od.InferenceSession(model(), fallback="error"))
     assert [bool(plugin.skipped) for plugin in od.plugins.loaded()] == [False, True]
@@ -100,7 +100,7 @@ def test_a_class_with_a_compiled_body_and_its_library_are_one(built: Path, tmp_p
     for order in ([declared, built], [built, declared]):
         od.plugins.reset()
         check_run(od.InferenceSession(model(), fallback="error", plugins=order))
-        (kernel,) = catalog.kernels()
+        (kernel,) = registrations.kernels()
         assert kernel.origin == str(declared)
 
 
@@ -134,4 +134,4 @@ def test_damaged_libraries(damage: str, built: Path, tmp_path: Path) -> None:
     file.write_bytes(bad[damage])
     with pytest.raises(od.KernelLibraryError, match=str(file)):
         od.plugins.load(file)
-    assert catalog.kernels() == []
+    assert registrations.kernels() == []

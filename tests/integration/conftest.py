@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests.integration.custom import ORIGIN, Bring, bring_kernel
 
 
@@ -15,4 +15,4 @@ from tests.integration.custom import ORIGIN, Bring, bring_kernel
 def bring() -> Iterator[Bring]:
     """Maps an operator of domain acme to a kernel."""
     yield bring_kernel
-    catalog.forget(ORIGIN)
+    registrations.forget(ORIGIN)

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, helper
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.tensor import NodeSpec, Unsupported
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
 from onedispatch.operators.plugin.instance import KernelInstance
 from onedispatch.operators.plugin.node import Node
@@ -104,5 +104,5 @@ def bring_kernel(
     )
     brought = Kernel(kernel, told, computed)
     row = OpMapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, custom=Mapped(brought))
-    catalog.add_mapping(row)
+    registrations.add_mapping(row)
     return brought

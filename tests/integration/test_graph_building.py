@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from onnx import helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 10)).astype(np.float32)
 
@@ -51,7 +51,7 @@ def brought() -> Iterator[None]:
             g.copy(g.high, g.x[self.params.at :])
 
     yield
-    catalog.forget(__file__)
+    registrations.forget(__file__)
 
 
 def test_layers_and_operators_in_one_graph() -> None:

@@ -15,7 +15,7 @@ import onedispatch as od
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.emission.image import EMPTY
 from onedispatch.operators.interface.operator import Lowering, Operator
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.transactions import (
     ArgKind,
     ArgMap,
@@ -116,7 +116,7 @@ def with_lock(operator: Headed, *values: int) -> bytes:
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    catalog.forget(__file__)
+    registrations.forget(__file__)
 
 
 def proto(after: str = "", before: str = "", **changes: Any) -> ModelProto:

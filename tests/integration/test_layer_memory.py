@@ -11,14 +11,14 @@ import pytest
 from onnx import ModelProto, helper
 
 import onedispatch as od
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests.plugins import model, value
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    catalog.forget(__file__)
+    registrations.forget(__file__)
 
 
 def declared() -> type[od.Layer]:

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import onedispatch as od
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests.plugins import model, value
 
 SHAPE = (1, 2, 8, 8)
@@ -21,7 +21,7 @@ X = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    catalog.forget(__file__)
+    registrations.forget(__file__)
 
 
 def declared(**names: Any) -> type:

@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, helper
 
 import onedispatch as od
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests.plugins import model, value
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +23,7 @@ DEVICES = ("npu1", "npu2", "npu1_1col")
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    catalog.forget(__file__)
+    registrations.forget(__file__)
 
 
 def one(op_type: str, x: Array = X, **attributes: Any) -> ModelProto:

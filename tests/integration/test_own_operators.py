@@ -16,7 +16,7 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.emission.image import EMPTY
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec
 from onedispatch.operators.kernels.elementwise import Eltwise
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import select
@@ -28,8 +28,8 @@ DOMAIN = "ownoperators"
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    for row in [one for one in catalog.registry.all_mappings() if one.domain == DOMAIN]:
-        catalog.withdraw_mapping(row.domain, row.op_type)
+    for row in [one for one in registrations.registry.all_mappings() if one.domain == DOMAIN]:
+        registrations.withdraw_mapping(row.domain, row.op_type)
 
 
 def squares(node: NodeSpec, lowering: Lowering) -> None:
@@ -82,7 +82,7 @@ def test_a_kernel_has_its_own_infer() -> None:
         with pytest.raises(od.KernelError, match="its method infer"):
             od.maps("Same", domain=DOMAIN, like=0)(Same)
     finally:
-        catalog.withdraw_kernel(f"{DOMAIN}::same@1")
+        registrations.withdraw_kernel(f"{DOMAIN}::same@1")
 
 
 class Nothing(Operator):

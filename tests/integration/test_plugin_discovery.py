@@ -20,14 +20,14 @@ from onedispatch import InputError, KernelLibraryError
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.discovery import PluginWarning
 from onedispatch.dispatch.plugins.entry_points import GROUP
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 
 PATH, CONFLICT = "ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"
 PLUGIN = """
 from dataclasses import dataclass
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 
 @dataclass(frozen=True)
 class Offer:
@@ -37,7 +37,7 @@ class Offer:
 
 for name in NAMES.split():
     kernel = Kernel(name, (Tensor("x", "..."),), (Tensor("y", "..."),), cost=e.ELEMENTS, code_bytes=512)
-    catalog.add_kernel(Offer(kernel, __file__))
+    registrations.add_kernel(Offer(kernel, __file__))
 """
 
 
@@ -52,7 +52,7 @@ def write(file: Path, names: str = "acme::f@1", extra: str = "") -> Path:
 
 
 def known() -> list[str]:
-    return [one.kernel.name for one in catalog.kernels()]
+    return [one.kernel.name for one in registrations.kernels()]
 
 
 # -- one file -------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_what_is_named_comes_before_the_path_list(tmp_path: Path, monkeypatch: p
     first, second = od.plugins.loaded()
     assert (first.file, second.file) == (str(named), str(listed))
     assert second.kernels == () and str(named) in second.skipped[0]
-    (kernel,) = catalog.kernels()
+    (kernel,) = registrations.kernels()
     assert kernel.origin == str(named)
 
 
@@ -223,7 +223,7 @@ def test_a_conflict_names_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(KernelLibraryError) as refused:
         od.plugins.load(b)
     assert str(a) in str(refused.value) and str(b) in str(refused.value)
-    assert refused.value.status == catalog.TAKEN and known() == ["acme::f@1"]
+    assert refused.value.status == registrations.TAKEN and known() == ["acme::f@1"]
     (plugin,) = od.plugins.load(b, on_conflict="first")
     assert plugin.kernels == ("acme::e@1",) and len(plugin.skipped) == 1
 
@@ -278,7 +278,7 @@ def test_an_installed_module_registers_its_kernels(install: Install) -> None:
     site = install("acme", "acme_kernels", source=f"NAMES = 'acme::f@1'\n{PLUGIN}")
     (plugin,) = od.plugins.loaded()
     assert plugin.kernels == ("acme::f@1",) and "package acme" in plugin.file
-    found = catalog.named("acme::f@1")
+    found = registrations.named("acme::f@1")
     assert found is not None and found.origin == str(site / "acme_kernels.py")
 
 

@@ -14,9 +14,9 @@ from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.plugins.missing import check_known
 from onedispatch.operators.emission.image import EMPTY, Image, Linked, names_in
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.transactions import Xclbin
-from tests.unit.test_plugin_catalog import offer
+from tests.unit.test_plugin_registrations import offer
 
 PATH = "ONEDISPATCH_PLUGIN_PATH"
 STRANGE = Linked(0x12345678, 1, 512, "acme::f@1")
@@ -56,7 +56,7 @@ def test_a_saved_model_names_what_is_missing_and_where_it_was_looked_for(
 
 def test_a_kernel_of_that_name_that_is_declared_otherwise() -> None:
     found = offer("acme::f@1", "/some/acme.py")
-    catalog.add_kernel(found)
+    registrations.add_kernel(found)
     with pytest.raises(od.KernelLibraryError) as missing:
         od.InferenceSession(with_image(Image((STRANGE,))))
     text = f"which /some/acme.py declares otherwise (digest 0x{found.kernel.digest:08X})"

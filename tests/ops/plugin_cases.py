@@ -16,8 +16,8 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.plugin.catalog import camel_case
 from onedispatch.operators.plugin.custom_kernel import CustomKernel
+from onedispatch.operators.plugin.registrations import camel_case
 from tests.plugins import model, value
 
 Array = np.ndarray[Any, Any]

@@ -18,7 +18,7 @@ import onedispatch as od
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.host.own_kernel import OwnKernel
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.library import LibraryKernel
 from onedispatch.transactions import find_device
@@ -47,10 +47,12 @@ def kernels(libraries: list[Path]) -> Iterator[Kernels]:
     for library in libraries:
         od.plugins.load(library)
     origins = [str(library.resolve()) for library in libraries]
-    found = [one for one in catalog.kernels() if isinstance(one, LibraryKernel) and one.origin in origins]
+    found = [
+        one for one in registrations.kernels() if isinstance(one, LibraryKernel) and one.origin in origins
+    ]
     yield {one.kernel.short_name: one for one in found}
     for origin in origins:
-        catalog.forget(origin)
+        registrations.forget(origin)
 
 
 @pytest.fixture(scope="module")

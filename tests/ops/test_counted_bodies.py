@@ -14,7 +14,7 @@ import pytest
 from onnx import helper as h
 
 import onedispatch as od
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.transactions import find_device
 from tests.plugins import node_model
 
@@ -86,7 +86,7 @@ def catalog_work(body: Callable[[Any], None]) -> float:
     """Operations per member, in those of float32, that an instance of ``body`` is charged."""
     report = report_of(body)
     assert report.ops[0].work_basis == "counted"
-    (kernel,) = [one for one in catalog.kernels() if one.kernel.name == "test::op@1"]
+    (kernel,) = [one for one in registrations.kernels() if one.kernel.name == "test::op@1"]
     from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
     from onedispatch.operators.plugin.node import Node
 

@@ -19,7 +19,7 @@ from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.tensor import Quantisation, TensorSpec
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.instance import Interval
 from onedispatch.operators.plugin.library import LibraryKernel, read
@@ -517,7 +517,7 @@ def class_of(library: str, **other: Any) -> type:
 @pytest.fixture
 def _forgotten() -> Iterator[None]:
     yield
-    catalog.forget(str(Path(__file__).resolve()))
+    registrations.forget(str(Path(__file__).resolve()))
 
 
 @pytest.mark.usefixtures("_forgotten")

@@ -23,7 +23,7 @@ from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.plugins import engine
 from onedispatch.operators.codegen.kernel_text import formulas
 from onedispatch.operators.declarations.kernel import Kernel
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests import plugins
 from tests.devices import device_file
 from tests.ops.libraries import built
@@ -120,8 +120,8 @@ def kernels() -> Iterator[None]:
     for one in made:
         od.maps(one.__name__, domain="say")(one)
     yield
-    for name in [o.kernel.name for o in catalog.kernels() if o.kernel.name.startswith("say::")]:
-        catalog.withdraw_kernel(name)
+    for name in [o.kernel.name for o in registrations.kernels() if o.kernel.name.startswith("say::")]:
+        registrations.withdraw_kernel(name)
     engine.unregister_kernels()
 
 
@@ -137,7 +137,7 @@ def model(*ops: str, shape: tuple[int, ...] = SHAPE, **attributes: Any) -> Model
 
 
 def kernel_named(name: str) -> Kernel:
-    return next(row.kernel for row in catalog.kernels() if row.kernel.name == name)
+    return next(row.kernel for row in registrations.kernels() if row.kernel.name == name)
 
 
 def ran(which: ModelProto, **options: Any) -> od.InferenceSession:
@@ -246,7 +246,7 @@ def test_one_value_per_line_where_the_kernel_says_so() -> None:
 
 
 def test_what_prints_says_so() -> None:
-    printing = {row.kernel.name: row.kernel.prints for row in catalog.kernels()}
+    printing = {row.kernel.name: row.kernel.prints for row in registrations.kernels()}
     assert printing["say::nested@1"] == "yes" and printing["say::helped@1"] == "no"
     assert printing["say::one@1"] == "one"
     assert any("it prints, at most one value" in line for line in formulas(kernel_named("say::one@1")))

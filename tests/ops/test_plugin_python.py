@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 import onedispatch as od
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import registrations
 from tests import plugins
 from tests.plugins import value
 
@@ -393,7 +393,7 @@ def declaring(**said: Any) -> type:
 def test_arguments_of_other_kinds_are_refused(said: dict[str, Any]) -> None:
     with pytest.raises(od.KernelDeclarationInvalidError, match=r"acme::copies|scalar a|In operands"):
         declaring(**said)
-    assert catalog.named("acme::copies@1") is None
+    assert registrations.named("acme::copies@1") is None
 
 
 def test_mappings_of_other_kinds_are_refused() -> None:

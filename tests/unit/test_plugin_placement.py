@@ -14,7 +14,7 @@ import pytest
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
-from onedispatch.operators.plugin import catalog, plugin
+from onedispatch.operators.plugin import plugin, registrations
 from onedispatch.operators.plugin.instance import Interval, KernelInstance
 from onedispatch.operators.plugin.instance_checks import first_missed
 from onedispatch.operators.plugin.lowering import MemberOperator
@@ -29,7 +29,7 @@ DEVICE = find_device("npu2")
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     yield
-    catalog.forget()
+    registrations.forget()
 
 
 class Plain:

@@ -14,8 +14,8 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
 from onedispatch.operators.declarations.registry import OpMapping
-from onedispatch.operators.plugin import catalog
-from onedispatch.operators.plugin.catalog import Batch
+from onedispatch.operators.plugin import registrations
+from onedispatch.operators.plugin.registrations import Batch
 
 
 @dataclass(frozen=True)
@@ -37,53 +37,53 @@ def mapping(op_type: str, origin: str, domain: str = "acme") -> OpMapping:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    catalog.forget()  # of other tests
+    registrations.forget()  # of other tests
     before = registry.all_mappings()
     yield
-    catalog.forget()
-    assert registry.all_mappings() == before and catalog.kernels() == [] == catalog.mappings()
+    registrations.forget()
+    assert registry.all_mappings() == before and registrations.kernels() == [] == registrations.mappings()
 
 
 def collected(origin: str, *names: str) -> Batch:
     """A file with these kernels, each with a mapping that stands on it."""
-    with catalog.collecting(origin) as batch:
+    with registrations.collecting(origin) as batch:
         for name in names:
-            catalog.add_kernel(offer(name, origin))
-            catalog.add_mapping(mapping(name.partition("::")[2].partition("@")[0], origin), name)
+            registrations.add_kernel(offer(name, origin))
+            registrations.add_mapping(mapping(name.partition("::")[2].partition("@")[0], origin), name)
     return batch
 
 
 def test_what_is_registered_outside_of_a_file_counts_at_once() -> None:
-    catalog.add_kernel(offer("acme::f@1", "notebook"))
-    catalog.add_mapping(mapping("F", "notebook"), "acme::f@1")
-    found = catalog.named("acme::f@1")
-    assert found is not None and catalog.by_digest(found.kernel.digest) is found
+    registrations.add_kernel(offer("acme::f@1", "notebook"))
+    registrations.add_mapping(mapping("F", "notebook"), "acme::f@1")
+    found = registrations.named("acme::f@1")
+    assert found is not None and registrations.by_digest(found.kernel.digest) is found
     known = registry.mapping_for("acme", "F")
     assert known is not None and known.origin == "notebook"
 
 
 def test_a_file_counts_as_a_whole_once_it_is_committed() -> None:
     batch = collected("a.py", "acme::f@1", "acme::g@1")
-    assert catalog.kernels() == [] and registry.mapping_for("acme", "f") is None
-    catalog.commit(batch)
-    assert [one.kernel.name for one in catalog.kernels()] == ["acme::f@1", "acme::g@1"]
-    assert [bound.name for bound in catalog.mappings()] == ["acme.f", "acme.g"]
+    assert registrations.kernels() == [] and registry.mapping_for("acme", "f") is None
+    registrations.commit(batch)
+    assert [one.kernel.name for one in registrations.kernels()] == ["acme::f@1", "acme::g@1"]
+    assert [bound.name for bound in registrations.mappings()] == ["acme.f", "acme.g"]
 
 
 def test_a_conflict_names_both_files_and_leaves_nothing_behind() -> None:
-    catalog.commit(collected("/some/a.so", "acme::f@1"))
+    registrations.commit(collected("/some/a.so", "acme::f@1"))
     with pytest.raises(KernelLibraryError, match=r"/other/b\.so.*acme::f@1.*/some/a\.so") as refused:
-        catalog.commit(collected("/other/b.so", "acme::e@1", "acme::f@1"))
-    assert refused.value.status == catalog.TAKEN and "first" in refused.value.remedy
-    assert [one.kernel.name for one in catalog.kernels()] == ["acme::f@1"]
+        registrations.commit(collected("/other/b.so", "acme::e@1", "acme::f@1"))
+    assert refused.value.status == registrations.TAKEN and "first" in refused.value.remedy
+    assert [one.kernel.name for one in registrations.kernels()] == ["acme::f@1"]
     assert registry.mapping_for("acme", "e") is None
 
 
 def test_the_first_one_stays_where_that_is_asked_for() -> None:
-    catalog.commit(collected("a.so", "acme::f@1"))
+    registrations.commit(collected("a.so", "acme::f@1"))
     second = collected("b.so", "acme::e@1", "acme::f@1")
-    catalog.commit(second, "first")
-    assert [one.origin for one in catalog.kernels()] == ["b.so", "a.so"]
+    registrations.commit(second, "first")
+    assert [one.origin for one in registrations.kernels()] == ["b.so", "a.so"]
     kernel, operator = second.skipped
     assert "acme::f@1" in kernel and "a.so" in kernel and "acme.f" in operator
     known = registry.mapping_for("acme", "f")
@@ -92,83 +92,83 @@ def test_the_first_one_stays_where_that_is_asked_for() -> None:
 
 def test_one_digest_under_two_names_is_a_conflict() -> None:
     first = offer("acme::f@1", "a.so")
-    catalog.add_kernel(first)
+    registrations.add_kernel(first)
     other = Offer(first.kernel, "b.so")
     with pytest.raises(KernelLibraryError, match=f"0x{first.kernel.digest:08X}"):
-        catalog.add_kernel(other)
+        registrations.add_kernel(other)
 
 
 def test_the_same_origin_again_replaces_what_it_registered() -> None:
-    catalog.add_kernel(offer("acme::f@1", "a.py"))
+    registrations.add_kernel(offer("acme::f@1", "a.py"))
     again = offer("acme::f@1", "a.py", pad=1.0)
-    catalog.add_kernel(again)
-    catalog.commit(collected("a.py", "acme::g@1"))
-    catalog.commit(collected("a.py", "acme::g@1"))
-    assert catalog.named("acme::f@1") is again and len(catalog.kernels()) == 2
+    registrations.add_kernel(again)
+    registrations.commit(collected("a.py", "acme::g@1"))
+    registrations.commit(collected("a.py", "acme::g@1"))
+    assert registrations.named("acme::f@1") is again and len(registrations.kernels()) == 2
 
 
 def test_a_class_with_a_compiled_body_and_the_library_of_the_body_are_one() -> None:
     body = {"library": "libacme.so", "index": 0}
     for first in ("acme.py", "libacme.so"):
-        catalog.forget()
+        registrations.forget()
         for origin in (first, *({"acme.py", "libacme.so"} - {first})):
-            with catalog.collecting(origin) as batch:
+            with registrations.collecting(origin) as batch:
                 kernel = offer("acme::f@1", origin).kernel
-                catalog.add_kernel(Offer(kernel, origin, body))
-                catalog.add_mapping(mapping("F", origin), "acme::f@1")
-            catalog.commit(batch)
-        (found,), known = catalog.kernels(), registry.mapping_for("acme", "F")
+                registrations.add_kernel(Offer(kernel, origin, body))
+                registrations.add_mapping(mapping("F", origin), "acme::f@1")
+            registrations.commit(batch)
+        (found,), known = registrations.kernels(), registry.mapping_for("acme", "F")
         assert found.origin == "acme.py" and known is not None and known.origin == "acme.py"
     with pytest.raises(KernelLibraryError, match=r"other\.py.*acme\.py"):
-        catalog.add_kernel(Offer(found.kernel, "other.py", body))
+        registrations.add_kernel(Offer(found.kernel, "other.py", body))
 
 
 def test_one_operator_from_two_files() -> None:
-    catalog.add_mapping(mapping("F", "a.py"))
+    registrations.add_mapping(mapping("F", "a.py"))
     with pytest.raises(KernelLibraryError, match=r"b\.py.*operator acme\.F.*a\.py") as refused:
-        catalog.add_mapping(mapping("F", "b.py"))
+        registrations.add_mapping(mapping("F", "b.py"))
     assert "override=True" in str(refused.value)
-    catalog.add_mapping(mapping("F", "b.py"), override=True)
+    registrations.add_mapping(mapping("F", "b.py"), override=True)
     known = registry.mapping_for("acme", "F")
     assert known is not None and known.origin == "b.py"
 
 
 def test_ours_are_replaced_where_that_is_asked_for() -> None:
     ours = registry.mapping_for("", "Relu")
-    catalog.add_kernel(offer("acme::f@1", "a.py"))
+    registrations.add_kernel(offer("acme::f@1", "a.py"))
     with pytest.raises(KernelLibraryError, match="operator Relu, which onedispatch itself has"):
-        catalog.add_mapping(mapping("Relu", "a.py", ""), "acme::f@1")
+        registrations.add_mapping(mapping("Relu", "a.py", ""), "acme::f@1")
     for origin in ("a.py", "b.py"):
-        catalog.add_mapping(mapping("Relu", origin, ""), override=True)
+        registrations.add_mapping(mapping("Relu", origin, ""), override=True)
         assert registry.mapping_for("", "Relu") != ours
-    catalog.forget("b.py")
+    registrations.forget("b.py")
     assert registry.mapping_for("", "Relu") == ours
 
 
 def test_our_namespace_is_ours() -> None:
     with pytest.raises(KernelLibraryError, match=r"plug-in a\.py: given kernel od::gemm@2") as refused:
-        catalog.add_kernel(offer("od::gemm@2", "a.py"))
-    assert refused.value.status != catalog.TAKEN
+        registrations.add_kernel(offer("od::gemm@2", "a.py"))
+    assert refused.value.status != registrations.TAKEN
 
 
 def test_a_file_with_a_name_twice() -> None:
     with pytest.raises(KernelLibraryError, match=r"a\.py: given kernel acme::f@1 twice"):
-        catalog.commit(collected("a.py", "acme::f@1", "acme::f@1"))
-    with catalog.collecting("b.py") as batch:
+        registrations.commit(collected("a.py", "acme::f@1", "acme::f@1"))
+    with registrations.collecting("b.py") as batch:
         for _ in range(2):
-            catalog.add_mapping(mapping("F", "b.py"))
+            registrations.add_mapping(mapping("F", "b.py"))
     with pytest.raises(KernelLibraryError, match=r"b\.py: given operator acme\.F mapped twice"):
-        catalog.commit(batch)
+        registrations.commit(batch)
 
 
 def test_a_file_that_fails_while_it_is_loaded_leaves_nothing() -> None:
-    with pytest.raises(ZeroDivisionError), catalog.collecting("a.py"):
-        catalog.add_kernel(offer("acme::f@1", "a.py"))
+    with pytest.raises(ZeroDivisionError), registrations.collecting("a.py"):
+        registrations.add_kernel(offer("acme::f@1", "a.py"))
         raise ZeroDivisionError
-    assert catalog.kernels() == []
+    assert registrations.kernels() == []
 
 
 def test_a_policy_is_one_of_two_words() -> None:
-    assert [catalog.check_policy("x", word) for word in catalog.ON_CONFLICT] == ["error", "first"]
+    assert [registrations.check_policy("x", word) for word in registrations.ON_CONFLICT] == ["error", "first"]
     with pytest.raises(InputError, match="on_conflict: given 'last'; accepted: 'error', 'first'"):
-        catalog.check_policy("on_conflict", "last")
+        registrations.check_policy("on_conflict", "last")
