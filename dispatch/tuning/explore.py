@@ -21,7 +21,7 @@ from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import OneDispatchError, SolutionError, statement_of
 
-OFFERS, MOVES = 48, 24  # measured at a time
+OFFERS, MOVES = 12, 12  # measured at a time
 IN_VAIN = 3  # batches without a gain, before a problem is done
 
 

@@ -7,23 +7,25 @@ off for this problem; others are held to the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 
 from onedispatch.operators.scheduling.candidates import candidates
+from onedispatch.operators.scheduling.commands import shim_command_cycles
 from onedispatch.operators.scheduling.cost_model import CostModel
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import every_mapping, shortlist
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device
 
 OFFERED_UP_TO, OFFERED_MAPPINGS, OFFERED_EACH = 1.5, 16, 8  # of the least modelled cost
-MOVES_UP_TO, MOVES = 1.35, 128  # of what the model says of the best that was measured
+MOVES_UP_TO, MOVES = 1.5, 128  # of what the model says of the best that was measured
 
 
 def offers(problem: Problem, device: Device) -> list[Solution]:
@@ -35,8 +37,7 @@ def offers(problem: Problem, device: Device) -> list[Solution]:
         for mapping in found.top(OFFERED_MAPPINGS, limit)
         for offer in found.model.near_optimal(mapping, limit, OFFERED_EACH)
     ]
-    near.sort(key=lambda offer: offer.beside.cost(0))
-    return list(dict.fromkeys(found.model.solution(offer.mapping, offer.at) for offer in near))
+    return _counted(found.model, [(offer.mapping, offer.at) for offer in near])
 
 
 def moves(problem: Problem, device: Device, best: Solution) -> list[Solution]:
@@ -56,7 +57,18 @@ def moves(problem: Problem, device: Device, best: Solution) -> list[Solution]:
         cheapest = kept[np.argsort(cost[kept], kind="stable")][:MOVES]
         ranked += [(float(cost[at]), number, mapping, int(at)) for at in cheapest]
     ranked.sort(key=lambda one: (one[0], one[1], one[3]))
-    return [one for _, _, mapping, at in ranked[:MOVES] if (one := model.solution(mapping, at)) != best]
+    return [one for one in _counted(model, [(m, at) for _, _, m, at in ranked[:MOVES]]) if one != best]
+
+
+def _counted(model: CostModel, candidates: Iterable[tuple[Mapping, int]]) -> list[Solution]:
+    """These candidates, cheapest first when their commands are counted: guesses are off by half."""
+    costs: dict[Solution, float] = {}
+    for mapping, at in candidates:
+        solution = model.solution(mapping, at)
+        if solution not in costs:
+            commands = shim_command_cycles(Schedule(model.nest, model.device, solution))
+            costs[solution] = model.beside_commands(mapping, at).cost(commands)
+    return sorted(costs, key=lambda one: costs[one])
 
 
 def _cost_of(model: CostModel, solution: Solution) -> float:
