@@ -20,7 +20,7 @@ export PYTHON
 # Images set it; the hundreds of processes that tests start would then compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick nightly sanitize tsan fuzz fuzz-one lint format generate generated figures conformance bench clean
+.PHONY: help demo test quick nightly sanitize tsan fuzz fuzz-one lint format generate generated figures catalog conformance bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -90,6 +90,12 @@ generated: $(STAMPS)/dev
 # What the examples cost on the modelled devices; ONLY=part of a name leaves the other rows.
 figures: $(STAMPS)/dev
 	@$(BIN)/python -m tests.e2e.figures $(ONLY)
+
+# Goes on tuning the example networks, and writes the catalog that ships. After a change of what is emitted,
+# `make catalog MINUTES=0` builds its code objects again.
+MINUTES ?= 20
+catalog: $(STAMPS)/dev
+	@$(BIN)/python -m models.catalog --minutes $(MINUTES)
 
 # Where ONNX's backend tests run, and which pass.
 conformance: $(STAMPS)/dev

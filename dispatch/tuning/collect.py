@@ -4,23 +4,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from onedispatch.dispatch.compiler.passes import Pass, observed
 from onedispatch.dispatch.compiler.phases import EmittedGraph
+from onedispatch.operators.catalog.catalog import Catalog
+from onedispatch.operators.catalog.selector import CatalogSearch
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import Search
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import Device
 
 
-class Recording(Search):
-    """The search, which records what it is asked."""
+class Recording(CatalogSearch):
+    """The search, behind catalogs, which records what it is asked."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, catalogs: Sequence[Catalog]) -> None:
+        super().__init__(catalogs)
         self.asked: dict[Problem, None] = {}
 
     def select(self, problem: Problem, device: Device) -> Solution:
@@ -41,12 +43,15 @@ class _Placed:
             self.counts.update(Problem.of(one.nest, one.device) for one in schedules)
 
 
-def problems_of(compile: Callable[[Search], object]) -> Mapping[Problem, int]:
+def problems_of(
+    compile: Callable[[Search], object], catalogs: Sequence[Catalog] = ()
+) -> Mapping[Problem, int]:
     """The problems of what ``compile`` compiles with the selector that it is given, with how many nests of
-    the result are each. Problems that were solved on the way to it alone count 0 times: a plan of what stays
-    in memory tiles may need them. Those of custom kernels are left out.
+    the result are each. That selector asks ``catalogs`` first: what stays in memory tiles depends on how its
+    makers and readers are solved. Problems that were solved on the way to it alone count 0 times: a plan of
+    what stays in memory tiles may need them. Those of custom kernels are left out.
     """
-    selector, placed = Recording(), _Placed()
+    selector, placed = Recording(catalogs), _Placed()
     with observed(placed):
         compile(selector)
     every = dict.fromkeys((*selector.asked, *placed.counts), 0) | placed.counts

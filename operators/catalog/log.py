@@ -26,9 +26,11 @@ from onedispatch.operators.scheduling.plain import read as from_plain
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions.base.errors import CatalogError, SolutionError
-from onedispatch.transactions.base.files import FilePath, appending, read_file
+from onedispatch.transactions.base.files import MOST_READ, FilePath, appending, read_file
 from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
+PACKED = ".zst"
 FORMAT, VERSION = "onedispatch tuning log", 1
 _LINE = re.compile(rb'\{"crc32":"([0-9a-f]{8})",(.*)', re.DOTALL)
 _ACCEPTED = "a log that `onedispatch tune` wrote"
@@ -68,12 +70,30 @@ def append(path: FilePath, rows: Iterable[Tuned]) -> None:
 def read(path: FilePath) -> list[Tuned]:
     """The rows of a log, in the order in which they were appended; a torn last line is left out.
 
-    Raises ``CatalogError`` for a file that cannot be read, is no log, is of another version, or is damaged.
+    A log whose name ends in .zst is compressed with zstandard. Raises ``CatalogError`` for a file that cannot
+    be read, is no log, is of another version, or is damaged.
     """
-    found = _contents(read_file(path, CatalogError, _ACCEPTED), str(path))
+    found = _contents(contents(path), str(path))
     _check_head(next(found, None), str(path))
     known: dict[str, Problem] = {}
     return [_row(data, f"{path}, line {number}", known) for number, data in enumerate(found, 2)]
+
+
+def contents(path: FilePath) -> bytes:
+    """The text of a log, decompressed where its name ends in .zst. Raises ``CatalogError`` like ``read``."""
+    data = read_file(path, CatalogError, _ACCEPTED)
+    if not str(path).endswith(PACKED):
+        return data
+    import zstandard
+
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+            text: bytes = reader.read(MOST_READ + 1)
+    except zstandard.ZstdError as error:
+        raise CatalogError(str(path), f"not what zstandard wrote: {error}", _ACCEPTED) from error
+    if len(text) > MOST_READ:
+        raise CatalogError(str(path), f"more than {counted(MOST_READ, 'byte')} unpacked", "less of it")
+    return text
 
 
 def _line(data: dict[str, Any]) -> bytes:

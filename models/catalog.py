@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tunes the example networks and writes the catalog that ships, with its log: ``make catalog``.
+
+``python -m models.catalog --device npu2 --minutes 20`` goes on where the log stopped; ``--minutes 0`` only
+builds from it what ships. The log has every measurement, so nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import zstandard
+from onnx import ModelProto
+
+import onedispatch as od
+from onedispatch.dispatch.tools import zoo
+from onedispatch.dispatch.tools.quantising import quantised
+from onedispatch.dispatch.tuning.collect import problems_of
+from onedispatch.dispatch.tuning.tune import tune
+from onedispatch.operators.catalog import log
+from onedispatch.operators.catalog.build import merged, write
+from onedispatch.operators.catalog.layers import SHIPPED
+from onedispatch.operators.emission.programs import NestProgram, recorded
+from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.select import Search
+
+LIGHT = Path(__file__).parent / "light"
+QUANTISED = ("resnet50", "mobilenet_v2", "efficientnet_b0")
+# Networks whose transactions ship; of the others they are emitted.
+PREBUILT = (
+    *(("resnet50", precision) for precision in ("fp32", "bf16", "int8")),
+    *(("mobilenet_v2", precision) for precision in ("fp32", "int8")),
+    ("bert_base", "fp32"),
+    ("bert_base", "bf16"),
+)
+DEVICES = ("npu1", "npu2")
+
+
+def model_of(name: str, precision: str) -> ModelProto:
+    """An example network with seeded weights."""
+    path = LIGHT / f"{name}.onnx"
+    model = zoo.randomised(zoo.find_model(str(path) if path.exists() else name))
+    if precision != "int8":
+        return model
+    rng = np.random.default_rng(0)
+    feeds = [
+        {v.name: rng.standard_normal([d.dim_value for d in v.type.tensor_type.shape.dim]).astype(np.float32)}
+        for v in model.graph.input
+    ]
+    return quantised(model, feeds, activations="u8", per_channel=True)
+
+
+def networks() -> Iterator[tuple[str, str]]:
+    """Names and precisions of what is tuned."""
+    for name in (*(path.stem for path in sorted(LIGHT.glob("*.onnx"))), *zoo.light_models()):
+        yield name, "fp32"
+        yield name, "bf16"
+        if name in QUANTISED:
+            yield name, "int8"
+
+
+def compiled(name: str, precision: str, device: str, **options: object) -> object:
+    narrow = "bf16" if precision == "bf16" else "fp32"
+    return od.compile(model_of(name, precision), device, narrow, **options)  # type: ignore[arg-type]
+
+
+def _compiling(name: str, precision: str, device: str) -> Callable[[Search], object]:
+    return lambda selector: compiled(name, precision, device, selector=selector)
+
+
+def problems(device: str) -> Counter[Problem]:
+    """The problems of all networks as the catalog has them compiled, with how many nests are each."""
+    counts: Counter[Problem] = Counter()
+    known = [od.Catalog(SHIPPED)] if any(SHIPPED.glob("*.odcat")) else []
+    for name, precision in networks():
+        found = problems_of(_compiling(name, precision, device), known)
+        counts.update({problem: count for problem, count in found.items() if count})
+        print(f"{device}: {name} {precision}, {len(counts):,} problems so far", flush=True)
+    return counts
+
+
+def packed_log(device: str) -> Path:
+    return SHIPPED / f"tuned_{device}.jsonl.zst"
+
+
+def tuned(device: str, seconds: float, jobs: int) -> None:
+    """Goes on with the log of a device."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.jsonl"
+        if packed_log(device).exists():
+            path.write_bytes(log.contents(packed_log(device)))
+        tune(problems(device), device, seconds, log=path, jobs=jobs, workers="processes")
+        packed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(path.read_bytes())
+        packed_log(device).write_bytes(packed)
+
+
+def built(device: str) -> None:
+    """Writes the catalog of a device's log, and the programs of ``PREBUILT``."""
+    libraries = merged(log.read(packed_log(device)))
+    with tempfile.TemporaryDirectory() as folder, recorded() as programs:
+        write(libraries, Path(folder), lazy=False)
+        for name, precision in PREBUILT:
+            compiled(name, precision, device, catalog=[folder, "none"])
+        found: dict[bytes, NestProgram] = dict(programs)
+    (library,) = libraries
+    write([library], SHIPPED, lazy=False, programs={library.device: found})
+    entries = sum(len(table.entries) for table in library.tables.values())
+    print(f"{device}: {entries:,} problems, {len(found)} programs")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", action="append", choices=DEVICES)
+    parser.add_argument("--minutes", type=float, default=20, help="of tuning for each device; 0 only builds")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    SHIPPED.mkdir(exist_ok=True)
+    for device in given.device or DEVICES:
+        if given.minutes:
+            tuned(device, 60 * given.minutes, given.jobs)
+        built(device)
+    shutil.rmtree(SHIPPED / "__pycache__", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
