@@ -26,6 +26,11 @@ class Predicate:
     def holds(self, seen: Features) -> bool:
         return not self.failure(seen)
 
+    def __str__(self) -> str:
+        values = {key: _said(value) for key, value in self.to_data().items() if key != "is"}
+        said = values.values() if len(values) == 1 else (f"{key} {value}" for key, value in values.items())
+        return f"{type(self).__name__} {', '.join(said)}".strip()
+
     def to_data(self) -> dict[str, Any]:
         """The predicate as a dictionary."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
@@ -46,6 +51,9 @@ class And(Predicate):
 
     of: tuple[Predicate, ...]
 
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.of))
+
     def failure(self, seen: Features) -> str:
         return next((why for one in self.of if (why := one.failure(seen))), "")
 
@@ -55,6 +63,9 @@ class Or(Predicate):
     """Holds where one holds."""
 
     of: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return f"({' or '.join(map(str, self.of))})"
 
     def failure(self, seen: Features) -> str:
         failures = [one.failure(seen) for one in self.of]
@@ -67,8 +78,11 @@ class Not(Predicate):
 
     of: Predicate
 
+    def __str__(self) -> str:
+        return f"not ({self.of})"
+
     def failure(self, seen: Features) -> str:
-        return "" if self.of.failure(seen) else f"{bounded_repr(self.of.to_data())} holds"
+        return "" if self.of.failure(seen) else f"{self.of} holds"
 
 
 @dataclass(frozen=True)
@@ -231,6 +245,10 @@ def _a_list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise CatalogError(where, bounded_repr(value), "a list")
     return list(value)
+
+
+def _said(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _plain(value: Any) -> Any:

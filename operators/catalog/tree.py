@@ -65,7 +65,7 @@ def leaves(node: Node, seen: Features, tell: Tell | None = None, depth: int = 0)
         for row in node.rows:
             failure = row.when.failure(seen)
             if tell is not None:
-                tell(depth, _named(row.when), failure or "holds")
+                tell(depth, str(row.when), failure or "holds")
             if not failure:
                 yield from leaves(row.then, seen, tell, depth + 1)
     elif isinstance(node, ByOperation):
@@ -134,8 +134,3 @@ def _branch(data: Any, where: str, depth: int) -> Branch:
     if not isinstance(data, dict) or set(data) != {"when", "then"}:
         raise CatalogError(where, bounded_repr(data), "when and then")
     return Branch(predicate_of(data["when"], where), from_data(data["then"], where, depth + 1))
-
-
-def _named(predicate: Predicate) -> str:
-    values = {key: value for key, value in predicate.to_data().items() if key != "is"}
-    return f"{type(predicate).__name__} {bounded_repr(values) if values else ''}".strip()
