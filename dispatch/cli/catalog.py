@@ -201,7 +201,7 @@ def explain(
     json: out.Json = False,
 ) -> None:
     """Show how each problem's solution is found: the levels, the candidates, the choice, the runner-up."""
-    from onedispatch.operators.catalog.layers import layers, selector_of
+    from onedispatch.operators.catalog.layers import selector_of
     from onedispatch.operators.catalog.selector import CatalogSearch, check_pins
     from onedispatch.transactions import find_device
 
@@ -216,7 +216,11 @@ def explain(
     if json:
         out.print_json([_walk_data(problem, walk) for problem, walk in walks])
         return
-    out.tell(f"catalogs: {', '.join(layers(catalog)) or 'none'}\n")
+    for one in asked.catalogs:
+        out.tell(f"catalog {one.path}: {one.about_objects(target)}")
+    if not asked.catalogs:
+        out.tell("no catalog: problems are searched, programs are emitted")
+    out.tell()
     for problem, walk in walks:
         _show(problem, walk)
 

@@ -166,6 +166,16 @@ class Catalog:
         every = (self._objects_of(one) for one in known if one is not None and one.objects)
         return next((p for one in every if one is not None and (p := one.find(digest)) is not None), None)
 
+    def about_objects(self, device: Device) -> str:
+        """What code objects a device has here, in words."""
+        named = [one for one in self._roots(device, None) if one.objects]
+        found = [one for opened in named if (one := self._objects_of(opened)) is not None]
+        if found:
+            count = sum(one.objects for one in found)
+            return f"{counted(count, 'code object')}, loaded where they are chosen"
+        there = "code objects of another source, or damaged ones" if named else "no code objects"
+        return f"{there}: programs are emitted"
+
     def _objects_of(self, opened: Opened) -> CodeObjects | None:
         path = str(Path(opened.path).parent / opened.objects)
         if path not in self._objects:
