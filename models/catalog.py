@@ -75,12 +75,13 @@ def _compiling(name: str, precision: str, device: str) -> Callable[[Search], obj
 
 
 def problems(device: str) -> Counter[Problem]:
-    """The problems of all networks as the catalog has them compiled, with how many nests are each."""
+    """The problems of all networks as the catalog has them compiled, with how many nests are each; those
+    that plans only ask about, 0 times, so that compiling searches nothing."""
     counts: Counter[Problem] = Counter()
     known = [od.Catalog(SHIPPED)] if any(SHIPPED.glob("*.odcat")) else []
     for name, precision in networks():
         found = problems_of(_compiling(name, precision, device), known)
-        counts.update({problem: count for problem, count in found.items() if count})
+        counts.update(found)
         print(f"{device}: {name} {precision}, {len(counts):,} problems so far", flush=True)
     return counts
 
