@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.table import Found, Table
@@ -21,6 +22,7 @@ STAGES = (PINNED, EXACT, RULE, NEAREST)
 
 RADIUS = 0.5  # doublings of sizes, in all: what is tuned farther away says less than the search
 NEIGHBOURS = 4
+FAR_TOO_MUCH = 8  # times the cycles where it was tuned: no neighbour costs that, so it is not counted on
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,12 @@ def _neighbours(table: Table, seen: Features) -> Iterator[Candidate]:
         solution = adapted(table.solution(row.solution), row.extents, seen.problem)
         found = replace(_candidate(table, seen, solution, NEAREST), distance=row.distance)
         if not found.refusal:
-            guess = estimated(Schedule(seen.problem.nest, seen.device, solution))
-            found = replace(found, cycles=guess * row.cycles / row.estimated, estimated=guess)
+            most = FAR_TOO_MUCH * row.estimated
+            guess = estimated(Schedule(seen.problem.nest, seen.device, solution), most=most)
+            if isfinite(guess):
+                found = replace(found, cycles=guess * row.cycles / row.estimated, estimated=guess)
+            else:
+                found = replace(found, refusal=f"estimated at more than {most:,.0f} cycles")
         yield found
 
 

@@ -135,15 +135,18 @@ class _Counted:
         return self._costs[offer] if self._costs[offer] <= most else inf
 
 
-def estimated(schedule: Schedule, loads_resident: bool = False) -> float:
+def estimated(schedule: Schedule, loads_resident: bool = False, most: float = inf) -> float:
     """Returns the modelled cycles of a schedule, as the search compares them.
+
+    Infinity above ``most``, without counting its commands to the end.
 
     ``loads_resident``: the nest also loads the operands that stay in the cores.
     """
     nest, device = schedule.nest, schedule.device
     model = CostModel(nest, device, Tilings(nest, device, *one_tile(schedule.tiles, schedule.k_tile)))
-    commands = shim_command_cycles(schedule, loads_resident=loads_resident)
-    return model.beside_commands(schedule.mapping, 0, loads_resident).cost(commands)
+    beside = model.beside_commands(schedule.mapping, 0, loads_resident)
+    commands = shim_command_cycles(schedule, beside.commands_up_to(most), loads_resident)
+    return beside.cost(commands) if isfinite(commands) else inf
 
 
 class Shortlist:
