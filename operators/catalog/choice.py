@@ -20,7 +20,7 @@ from onedispatch.transactions.base.errors import SolutionError
 PINNED, EXACT, RULE, NEAREST = "pinned", "exact", "rule", "nearest"
 STAGES = (PINNED, EXACT, RULE, NEAREST)
 
-RADIUS = 0.5  # doublings of sizes, in all: what is tuned farther away says less than the search
+RADIUS = 1.0  # doublings of sizes, in all: what is tuned farther away says less than the search
 NEIGHBOURS = 4
 FAR_TOO_MUCH = 8  # times the cycles where it was tuned: no neighbour costs that, so it is not counted on
 
