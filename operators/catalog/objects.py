@@ -24,7 +24,6 @@ import warnings
 import zlib
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Any
 
 import msgpack
 import numpy as np
@@ -32,12 +31,14 @@ import numpy as np
 from onedispatch.operators.catalog.files import mapped_file
 from onedispatch.operators.emission.programs import DIGEST_BYTES, NestProgram, source_digest
 from onedispatch.transactions.base.errors import CatalogError
+from onedispatch.transactions.base.signature import matches_hint
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODOBJCT\0"
 VERSION = 1
 SUFFIX = ".odobj"
 LEVEL, DICTIONARY_BYTES, LEAST_SAMPLES = 19, 1 << 14, 16
+MOST_UNPACKED = 1 << 30  # bytes of an object
 _HEAD = struct.Struct("<8sIIQ16sIIII")
 _REMEDY = "build it again"
 
@@ -67,7 +68,6 @@ class CodeObjects:
         self._keys, self._numbers, self._contents, offsets, dictionary, self._first = ends
         self._offsets = np.frombuffer(data[offsets : offsets + 8 * (self.objects + 1)], "<u8")
         self._dictionary = bytes(data[dictionary : dictionary + words])
-        self._decompressor: Any = None
 
     def _wrong(self, given: str, accepted: str) -> CatalogError:
         return CatalogError(self.path, given, accepted, _REMEDY)
@@ -95,26 +95,44 @@ class CodeObjects:
 
     def program(self, number: int) -> NestProgram:
         """Object ``number``. Raises ``CatalogError`` where its bytes are damaged."""
-        import zstandard
-
-        if self._decompressor is None:
-            known = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
-            self._decompressor = zstandard.ZstdDecompressor(dict_data=known)
         given, accepted = "bytes that were changed", "those that were written"
         where = CatalogError(f"{self.path}, object {number}", given, accepted, _REMEDY)
         if number >= self.objects:
             raise where
         begin, end = (self._first + int(at) for at in self._offsets[number : number + 2])
         wanted = self._data[self._contents + DIGEST_BYTES * number :][:DIGEST_BYTES]
-        try:
-            packed = self._decompressor.decompress(bytes(self._data[begin:end]))
-        except zstandard.ZstdError as error:
-            raise where from error
+        packed = self._unpacked(bytes(self._data[begin:end]), where)
         if hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest() != wanted:
             raise where
-        transaction, params, blocks = msgpack.unpackb(packed)
         self.loaded += 1
-        return NestProgram(transaction, params, tuple(blocks))
+        return _program(packed, where)
+
+    def _unpacked(self, frame: bytes, where: CatalogError) -> bytes:
+        import zstandard
+
+        # Decompressors serve one thread at a time, and several may compile.
+        known = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
+        try:
+            if zstandard.frame_content_size(frame) > MOST_UNPACKED:
+                raise where
+            unpacked: bytes = zstandard.ZstdDecompressor(dict_data=known).decompress(frame)
+        except zstandard.ZstdError as error:
+            raise where from error
+        return unpacked
+
+
+def _program(packed: bytes, where: CatalogError) -> NestProgram:
+    """What ``encode`` packed. Raises ``where`` for anything else."""
+    try:
+        read = msgpack.unpackb(packed)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise where from error
+    if not isinstance(read, list) or [type(one) for one in read] != [bytes, bytes, list]:
+        raise where
+    transaction, params, blocks = read
+    if not matches_hint(blocks, list[bytes]):
+        raise where
+    return NestProgram(transaction, params, tuple(blocks))
 
 
 class CodeObjectWarning(UserWarning):
