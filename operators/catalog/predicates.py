@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 from onedispatch.operators.catalog.features import Features
+from onedispatch.operators.scheduling.exact import WORD_BITS, is_word
 from onedispatch.transactions.base.errors import CatalogError, DeviceError
 from onedispatch.transactions.base.signature import bounded_repr, matches_hint
 
@@ -232,6 +233,8 @@ def _value(hint: Any, value: Any, where: str, depth: int) -> Any:
         return tuple(predicate_of(one, f"{where}[{i}]", depth + 1) for i, one in parts)
     if hint == tuple[str, ...]:
         value = tuple(_a_list(value, where))
+    if isinstance(value, int) and not is_word(value):
+        raise CatalogError(where, bounded_repr(value), f"a number of {WORD_BITS} bits")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not matches_hint(value, hint) or isinstance(value, bool):

@@ -19,6 +19,7 @@ Equal solutions are stored once.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
@@ -34,6 +35,7 @@ from onedispatch.operators.catalog.predicates import Predicate, predicate_of
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import CatalogError, SolutionError, statement_of
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 MAGIC = 0x4254444F  # "ODTB"
@@ -43,6 +45,14 @@ _ROW = struct.Struct("<IIdd")
 _FAMILY = struct.Struct("<16sIIII")
 _CRC = struct.Struct("<I")
 _REMEDY = "build it again, or let `onedispatch catalog lint` say what is wrong"
+
+
+CYCLES = "more than 0, and finite"
+
+
+def is_cycles(value: float) -> bool:
+    """Whether a number may be that of a row's cycles: others are reckoned with them."""
+    return 0 < value <= sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ class Table:
         if len(block) < _HEAD.size:
             raise self._damaged(counted(len(block), "byte"), f"{_HEAD.size} of a head and more")
         magic, self.rows, self.families, self.solutions, rules, extents, crc, _ = _HEAD.unpack_from(block)
+        self._sizes = extents
         if magic != MAGIC:
             raise self._damaged(f"magic {magic:#x}", f"{MAGIC:#x}")
         sizes = (
@@ -213,8 +224,8 @@ class Table:
 
     def _decode(self, number: int) -> Solution:
         where = f"{self.where}, solution {number}"
-        if number >= self.solutions:
-            raise CatalogError(where, f"of {self.solutions}", "a number below that", _REMEDY)
+        if not 0 <= number < self.solutions:
+            raise CatalogError(where, f"of {self.solutions}", "0 or more, below that", _REMEDY)
         begin, end = map(int, self._offsets[number : number + 2])
         blob = self._blobs[begin:end]
         if len(blob) != end - begin or len(blob) < _CRC.size:
@@ -241,7 +252,11 @@ class Table:
         return Found(solution, (), cycles, estimated, 0.0)
 
     def _row(self, row: int) -> tuple[int, int, float, float]:
+        if row >= self.rows:
+            raise self._damaged(f"row {row} of {self.rows}", "a number below that")
         solution, family, cycles, estimated = _ROW.unpack_from(self._block, self._rows + _ROW.size * row)
+        if not (is_cycles(cycles) and is_cycles(estimated)):
+            raise self._damaged(f"row {row}: {cycles} cycles, {estimated} estimated", CYCLES)
         return solution, family, cycles, estimated
 
     def nearest(self, seen: Features, most: int, radius: float) -> list[Found]:
@@ -252,6 +267,9 @@ class Table:
         first, members, sizes, extent = family
         if sizes != len(seen.extents):
             raise self._damaged(f"a family of {sizes} sizes", f"{len(seen.extents)}, as its problems have")
+        if first + members > self.rows or extent + sizes * members > self._sizes:
+            given = f"a family of {counted(members, 'row')} from {first} on"
+            raise self._damaged(given, f"rows of the table's {self.rows}")
         at = self._extents + 8 * extent
         known = np.frombuffer(self._block[at : at + 8 * sizes * members], "<i8").reshape(members, sizes)
         points = np.log2(np.maximum(known, 0.5))
@@ -290,12 +308,17 @@ class Table:
             rules = msgpack.unpackb(self._rule_block)
         except (ValueError, msgpack.UnpackException) as error:
             raise self._damaged(f"rules that cannot be read ({error})", "MessagePack") from error
+        if not isinstance(rules, list):
+            raise self._damaged(f"rules that are {bounded_repr(rules)}", "a list")
         return tuple(self._rule(rule, f"{self.where}, rule {i}") for i, rule in enumerate(rules))
 
     def _rule(self, rule: Any, where: str) -> tuple[Predicate, int, int]:
         if not isinstance(rule, dict) or set(rule) != {"when", "solution", "rank"}:
-            raise CatalogError(where, repr(rule)[:80], "when, solution and rank", _REMEDY)
-        return predicate_of(rule["when"], where), int(rule["solution"]), int(rule["rank"])
+            raise CatalogError(where, bounded_repr(rule), "when, solution and rank", _REMEDY)
+        number, rank = rule["solution"], rule["rank"]
+        if not isinstance(number, int) or not isinstance(rank, int):
+            raise CatalogError(where, f"solution {number!r}, rank {rank!r}", "whole numbers", _REMEDY)
+        return predicate_of(rule["when"], where), number, rank
 
     def to_data(self) -> TableData:
         """All of it, decoded."""

@@ -13,13 +13,17 @@ import yaml
 from onedispatch.operators.catalog import tree
 from onedispatch.operators.catalog.container import KINDS, VERSION, Child, Library
 from onedispatch.operators.catalog.predicates import predicate_of
-from onedispatch.operators.catalog.table import DIGEST, Entry, Rule, TableData
+from onedispatch.operators.catalog.table import CYCLES, DIGEST, Entry, Rule, TableData, is_cycles
+from onedispatch.operators.scheduling.exact import WORD_BITS, is_word
 from onedispatch.operators.scheduling.solution import Solution
-from onedispatch.transactions.base.errors import CatalogError, SolutionError
+from onedispatch.transactions.base.errors import CatalogError, SolutionError, statement_of
 from onedispatch.transactions.base.signature import bounded_repr, matches_hint
+from onedispatch.transactions.base.text import counted
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# What PyYAML raises: of scalars whose tag says more than they are, whatever its conversions do.
+_NO_YAML = yaml.YAMLError, ValueError, LookupError, ArithmeticError, AttributeError, TypeError
 _WIDE = 1 << 16  # a row stays on its line
 
 
@@ -75,10 +79,7 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
 
 def library_of(data: bytes, path: str) -> Library:
     """The catalog of a YAML file. Raises ``CatalogError`` that names the part that is none."""
-    try:
-        documents = list(yaml.load_all(data, Loader=_LOADER))
-    except yaml.YAMLError as error:
-        raise CatalogError(path, f"no YAML: {error}", "a catalog's YAML") from error
+    documents = _documents(data, path)
     if not documents:
         raise CatalogError(path, "an empty file", "a catalog's YAML")
     head, *tables = documents
@@ -107,6 +108,16 @@ def library_of(data: bytes, path: str) -> Library:
     )
 
 
+def _documents(data: bytes, path: str) -> list[Any]:
+    try:
+        # A few lines of aliases of aliases stand for more than memory holds.
+        if b"*" in data and any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(data, _LOADER)):
+            raise CatalogError(path, "an alias, *NAME", "parts that are written out", "copy what it names")
+        return list(yaml.load_all(data, Loader=_LOADER))
+    except _NO_YAML as error:
+        raise CatalogError(path, f"no YAML: {statement_of(error)}", "a catalog's YAML") from error
+
+
 def _child(data: Any, where: str) -> Child:
     _check(data, {"file": str, "size": int, "crc": int, "rows": int}, where)
     return Child(data["file"], data["size"], data["crc"], data["rows"])
@@ -118,18 +129,25 @@ def _table(data: dict[str, Any], where: str) -> TableData:
         raise CatalogError(where, "entries or rules that are no list", "lists")
     found = [_entry(one, f"{where}, entry {i}") for i, one in enumerate(entries)]
     seen: dict[bytes, int] = {}
+    sizes: dict[bytes, int] = {}
     for number, entry in enumerate(found):
         if seen.setdefault(entry.problem, number) != number:
             given = f"problem {entry.problem.hex()} in entries {seen[entry.problem]} and {number}"
             raise CatalogError(where, given, "each problem once", "delete one")
+        if sizes.setdefault(entry.family, len(entry.extents)) != len(entry.extents):
+            accepted = f"{sizes[entry.family]}, as others of its family"
+            raise CatalogError(f"{where}, entry {number}", counted(len(entry.extents), "size"), accepted)
     return TableData(tuple(found), tuple(_rule(one, f"{where}, rule {i}") for i, one in enumerate(rules)))
 
 
 def _entry(data: Any, where: str) -> Entry:
     numbers = {"cycles": float, "estimated": float}
     _check(data, {"problem": str, "family": str, "sizes": list, "solution": dict} | numbers, where)
-    if not all(isinstance(size, int) for size in data["sizes"]):
-        raise CatalogError(where, bounded_repr(data["sizes"]), "whole numbers")
+    for key in numbers:
+        if not is_cycles(data[key]):
+            raise CatalogError(f"{where}.{key}", bounded_repr(data[key]), CYCLES)
+    if not all(_is_whole(size) for size in data["sizes"]):
+        raise CatalogError(where, bounded_repr(data["sizes"]), f"whole numbers of {WORD_BITS} bits")
     solution = _solution(data["solution"], where)
     if data.get("name", solution.name) != solution.name:
         remedy = "delete its name, or put back the solution that it names"
@@ -141,8 +159,8 @@ def _entry(data: Any, where: str) -> Entry:
 def _rule(data: Any, where: str) -> Rule:
     _check(data, {"when": dict, "solution": dict}, where)
     rank = data.get("rank", 0)
-    if not isinstance(rank, int):
-        raise CatalogError(f"{where}.rank", bounded_repr(rank), "a whole number")
+    if not _is_whole(rank):
+        raise CatalogError(f"{where}.rank", bounded_repr(rank), f"a whole number of {WORD_BITS} bits")
     return Rule(predicate_of(data["when"], where), _solution(data["solution"], where), rank)
 
 
@@ -163,10 +181,15 @@ def _digest(text: str, where: str) -> bytes:
     return digest
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and is_word(value)
+
+
 def _check(data: Any, wanted: dict[str, Any], where: str) -> None:
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise CatalogError(where, bounded_repr(data), f"a dictionary of {', '.join(wanted)}")
     for key, kind in wanted.items():
-        if key not in data or not matches_hint(data[key], kind):
+        fits = key in data and matches_hint(data[key], kind) and not isinstance(data[key], bool)
+        if not fits or (kind is int and not _is_whole(data[key])):
             given = f"{key}: {bounded_repr(data[key])}" if key in data else f"no {key}"
             raise CatalogError(where, given, f"{key}, {kind.__name__}")
