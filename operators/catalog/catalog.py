@@ -20,6 +20,7 @@ from onedispatch.operators.catalog.table import Table
 from onedispatch.operators.emission.programs import NestProgram, provide
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import CatalogError
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
 
 _LISTED = 300  # characters of names of files in a message
@@ -61,12 +62,14 @@ class Catalog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        # Children are opened later, when the working folder may be another.
+        self.path = os.path.abspath(os.fspath(path))
         self._files: dict[str, Opened | None] = {}
-        self._tables: dict[tuple[str, str], Table] = {}
+        self._tables: dict[tuple[str, str], Table | None] = {}
         self._found: dict[str, Opened | None] = {}  # by the device's identity
         self._single = None if os.path.isdir(self.path) else open_file(self.path)
         self._objects: dict[str, CodeObjects | None] = {}
+        self._told = set[str]()
         provide(self.program)
         if self._single is None and not self.files:
             raise self._nothing("no catalog in it")
@@ -81,7 +84,11 @@ class Catalog:
         """The files that devices are looked up in: parents and merged ones."""
         if self._single is not None:
             return [Path(self.path)]
-        found = sorted(p for p in Path(self.path).iterdir() if is_catalog(p))
+        try:
+            found = sorted(p for p in Path(self.path).iterdir() if is_catalog(p))
+        except OSError as error:
+            reraise_from_handler(error)
+            raise self._nothing(error.strerror or str(error)) from error
         return [p for p in found if not p.stem.startswith(("catalog_type_", FALLBACK))]
 
     @property
@@ -121,7 +128,7 @@ class Catalog:
             try:
                 found += offers(one.table, seen, stage, pins)
             except CatalogError as error:
-                warnings.warn(f"{error.statement()}. The next row answers.", CatalogWarning, stacklevel=2)
+                self._warn(f"{error.statement()}. The next row answers.")
         return found
 
     def find_all(self, seen: Features) -> list[Candidate]:
@@ -130,7 +137,13 @@ class Catalog:
         return [one for stage in STAGES[1:] for one in self.offers(asked, seen, stage, frozenset())]
 
     def _leaves(
-        self, opened: Opened, node: tree.Node, seen: Features, tell: tree.Tell | None, depth: int
+        self,
+        opened: Opened,
+        node: tree.Node,
+        seen: Features,
+        tell: tree.Tell | None,
+        depth: int,
+        above: tuple[str, ...] = (),  # paths of the files that led to this one
     ) -> Iterator[Asked]:
         for leaf in tree.leaves(node, seen, tell, depth):
             if isinstance(leaf, tree.MethodLeaf):
@@ -143,17 +156,20 @@ class Catalog:
                 child = self.child(opened, leaf.name)
                 if tell is not None:
                     tell(depth + 1, f"child {leaf.name}", "opened" if child else "cannot be used")
-                if child is not None and child is not opened:
-                    yield from self._leaves(child, child.tree, seen, tell, depth + 2)
+                above_it = *above, opened.path
+                if child is not None and child.path in above_it:
+                    self._warn(f"{child.path} is a child of its own. The next row answers.")
+                elif child is not None:
+                    yield from self._leaves(child, child.tree, seen, tell, depth + 2, above_it)
 
     def _table(self, opened: Opened, name: str) -> Table | None:
         key = opened.path, name
         if key not in self._tables:
+            self._tables[key] = None
             try:
                 self._tables[key] = Table(opened.tables[name], opened.path, name)
             except CatalogError as error:
-                warnings.warn(f"{error.statement()}. The next row answers.", CatalogWarning, stacklevel=2)
-                return None
+                self._warn(f"{error.statement()}. The next row answers.")
         return self._tables[key]
 
     def program(self, digest: bytes) -> NestProgram | None:
@@ -183,8 +199,7 @@ class Catalog:
             try:
                 found = CodeObjects(path)
             except CatalogError as error:
-                text = f"{error.statement()}. Programs are emitted."
-                warnings.warn(text, CatalogWarning, stacklevel=2)
+                self._warn(f"{error.statement()}. Programs are emitted.")
             else:
                 self._objects[path] = found if found.is_of_this_source else None
         return self._objects[path]
@@ -219,8 +234,7 @@ class Catalog:
         """The child of a parent, opened now; None with a warning where it cannot be used."""
         known = parent.children.get(name)
         if known is None:
-            text = f"{parent.path}: no child and no table {name!r}. The next row answers."
-            warnings.warn(text, CatalogWarning, stacklevel=2)
+            self._warn(f"{parent.path}: no child and no table {name!r}. The next row answers.")
             return None
         opened = self._opened(Path(parent.path).parent / known.file)
         if opened is None or (len(opened.data) == known.size and opened.name == name):
@@ -230,7 +244,7 @@ class Catalog:
             f"{opened.path}: {opened.name!r} of {there}, but {parent.path} was built with "
             f"{name!r} of {wanted}. Build them together. The next row answers."
         )
-        warnings.warn(text, CatalogWarning, stacklevel=2)
+        self._warn(text)
         self._files[opened.path] = None
         return None
 
@@ -243,9 +257,14 @@ class Catalog:
                 self._files[name] = None
                 here = ", ".join(sorted(p.name for p in path.parent.glob("*")))[:_LISTED]
                 searched = f"Searched {path.parent}, which has: {here or 'nothing'}"
-                text = f"{error.statement()}. {searched}. The next row answers."
-                warnings.warn(text, CatalogWarning, stacklevel=2)
+                self._warn(f"{error.statement()}. {searched}. The next row answers.")
         return self._files[name]
+
+    def _warn(self, text: str) -> None:
+        """Warns, once: many problems find the same damage."""
+        if text not in self._told:
+            self._told.add(text)
+            warnings.warn(text, CatalogWarning, stacklevel=3)
 
     def prefetch(self) -> None:
         """Opens every child of every file, and checks what selection checks when it first needs it."""
@@ -264,11 +283,12 @@ class Catalog:
         children = {str(Path(p.path).parent / c.file) for p in parents for c in p.children.values()}
         opened = {name: one for name, one in self._files.items() if one is not None}
         opened |= {one.path: one for one in parents}
+        tables = [table for table in self._tables.values() if table is not None]
         return Stats(
             len(children),
             len(children & opened.keys()),
-            len(self._tables),
-            sum(table.decoded for table in self._tables.values()),
+            len(tables),
+            sum(table.decoded for table in tables),
             sum(len(one.data) for one in opened.values()),
             sum(one.loaded for one in self._objects.values() if one is not None),
         )
