@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onedispatch.operators.catalog.catalog import Catalog
+from onedispatch.operators.catalog.container import TEXT_SUFFIX
 from onedispatch.operators.catalog.selector import CatalogSearch
 from onedispatch.operators.scheduling.select import SEARCH, Search
 from onedispatch.transactions.base.errors import CatalogError
@@ -22,7 +23,8 @@ ENVIRONMENT = "ONEDISPATCH_CATALOG"
 NONE = "none"
 SHIPPED = Path(__file__).parent / "shipped"
 
-_Key = tuple[tuple[tuple[str, int, int], ...], tuple[str, ...]]
+_Stamp = tuple[tuple[str, int, int], ...]
+_Key = tuple[tuple[_Stamp, ...], tuple[str, ...]]
 _KEPT = 8  # selectors, with what they have found
 
 
@@ -54,13 +56,20 @@ def selector_of(given: Sequence[str] | None = None, pins: Sequence[str] = ()) ->
 _SELECTORS: OrderedDict[_Key, CatalogSearch] = OrderedDict()
 
 
-def _stamp(path: str) -> tuple[str, int, int]:
-    """A path, and what changes when its content does: files are replaced, never written to."""
+def _stamp(path: str) -> _Stamp:
+    """A path, and what changes when its content does: files are replaced, but for text, which people edit."""
     try:
-        status = os.stat(path)
+        texts = []
+        if os.path.isdir(path):
+            texts = [os.path.join(path, name) for name in os.listdir(path) if name.endswith(TEXT_SUFFIX)]
+        return tuple(_stamp_of_file(one) for one in (path, *sorted(texts)))
     except (OSError, ValueError) as error:
         reraise_from_handler(error)
         reason = getattr(error, "strerror", None) or str(error)
         remedy = f"name one that exists, or {NONE!r}; see {ENVIRONMENT} too"
         raise CatalogError(f"catalog {path!r}", reason, "a catalog's file or folder", remedy) from error
+
+
+def _stamp_of_file(path: str) -> tuple[str, int, int]:
+    status = os.stat(path)
     return os.path.realpath(path), status.st_mtime_ns, status.st_ino
