@@ -32,7 +32,7 @@ from onedispatch.operators.catalog.table import Rule, Table
 from onedispatch.operators.catalog.text import library_of as read_text
 from onedispatch.operators.catalog.text import text_of
 from onedispatch.operators.catalog.tree import Rows
-from onedispatch.operators.emission import emitter
+from onedispatch.operators.emission import emitter, programs
 from onedispatch.operators.emission.programs import NestProgram, recorded
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.search import search
@@ -477,16 +477,17 @@ def test_families_differ_by_all_but_sizes() -> None:
 def prebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalog with the programs of ``chain``."""
     folder = tmp_path_factory.mktemp("prebuilt")
-    with recorded() as programs:
+    with recorded() as found:
         emitter._PROGRAMS.clear()
         od.compile(chain(), catalog="none")
-    write(merged(rows()), folder, lazy=True, programs={NPU2.identity: programs})
+    write(merged(rows()), folder, lazy=True, programs={NPU2.identity: found})
     return folder
 
 
 def compiled(folder: Path) -> tuple[bytes, bytes, int]:
-    """Transaction and parameters of ``chain``, and how many programs were code objects."""
+    """Transaction and parameters of ``chain``, and how many programs were this catalog's code objects."""
     emitter._PROGRAMS.clear()
+    programs._LOOKUPS.clear()
     catalog = Catalog(folder)
     step = od.compile(chain(), selector=CatalogSearch([catalog])).device_step
     return step.transaction, step.params, catalog.stats().programs
