@@ -96,6 +96,8 @@ class _Log:
 
     def __init__(self, path: FilePath | None) -> None:
         self._path, self._version = path, version()
+        if path is not None:
+            logs.check_appendable(path)
         rows = logs.read(path) if path is not None and Path(path).exists() else []
         self.known: Known = {
             (row.problem, row.solution): Measured(row.cycles, row.estimated)

@@ -60,11 +60,19 @@ class Tuned:
 def append(path: FilePath, rows: Iterable[Tuned]) -> None:
     """Appends ``rows`` to the log at ``path``, which is made where there is none; they are on disk then.
 
-    Raises ``CatalogError`` where the file is no such log, or cannot be written.
+    Raises ``CatalogError`` where the file is no such log, is packed, or cannot be written.
     """
+    check_appendable(path)
     lines = b"".join(_line(row.to_data()) for row in rows)
     with appending(path, CatalogError) as file:
         file.write(_completion(file, str(path)) + lines)
+
+
+def check_appendable(path: FilePath) -> None:
+    """Raises ``CatalogError`` where the name says that a log is compressed: such logs are read only."""
+    if str(path).endswith(PACKED):
+        remedy = f"unpack it, or append to another log: catalogs are built of any number, {PACKED} too"
+        raise CatalogError(str(path), "a packed log to append to", "one that is not packed", remedy)
 
 
 def read(path: FilePath) -> list[Tuned]:
