@@ -90,13 +90,13 @@ def _programs(libraries: list[Library], models: list[str]) -> Programs:
 @app.command()
 def merge(files: Files, output: Folder, form: Written = Form.msgpack, json: out.Json = False) -> None:
     """Join catalogs of each device into one file; of a problem in several, the best row stays."""
-    _write(_by_device(files), output, False, form, json)
+    _write(_by_device(files), output, False, form, json, _built(files))
 
 
 @app.command()
 def split(files: Files, output: Folder, form: Written = Form.msgpack, json: out.Json = False) -> None:
     """Write catalogs as parents with children, which are read when a problem needs them."""
-    _write(_by_device(files), output, True, form, json)
+    _write(_by_device(files), output, True, form, json, _built(files))
 
 
 def _by_device(files: list[Path]) -> list[Library]:
@@ -105,6 +105,17 @@ def _by_device(files: list[Path]) -> list[Library]:
     libraries = [library_of(path) for path in files]
     devices = sorted({one.device for one in libraries})
     return [joined([one for one in libraries if one.device == device]) for device in devices]
+
+
+def _built(files: list[Path]) -> Programs:
+    """The code objects of catalogs, which go where their catalogs go."""
+    from onedispatch.operators.catalog.build import programs_of
+
+    found: dict[str, dict[bytes, NestProgram]] = {}
+    for path in files:
+        device, programs = programs_of(path)
+        found.setdefault(device, {}).update(programs)
+    return found
 
 
 def _write(
@@ -209,6 +220,8 @@ def explain(
     target, selector = find_device(device), selector_of(catalog, pin or ())
     asked = selector if isinstance(selector, CatalogSearch) else CatalogSearch()
     problems = _problems(what, device, precision)
+    if not problems:
+        raise InputError(what, "no problem: nothing of it runs on the device", "one or more")
     chosen = [p for p in problems if only in p.digest or only in p.kernel]
     if not chosen:
         raise InputError("--only", repr(only), f"a part of {', '.join(sorted({p.kernel for p in problems}))}")
@@ -308,5 +321,5 @@ def pin(
 def _json(path: Path) -> Any:
     try:
         return text.loads(read_file(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(str(path), str(error), "JSON") from error

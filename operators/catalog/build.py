@@ -20,7 +20,7 @@ from onedispatch.operators.catalog.features import ProblemFeatures
 from onedispatch.operators.catalog.files import open_file
 from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.catalog.objects import SUFFIX as OBJECTS
-from onedispatch.operators.catalog.objects import encode
+from onedispatch.operators.catalog.objects import CodeObjects, encode
 from onedispatch.operators.catalog.predicates import Always, And, Hardware, KernelIs, Types
 from onedispatch.operators.catalog.table import Entry, Table, TableData
 from onedispatch.operators.catalog.tree import (
@@ -144,8 +144,10 @@ def _without_fallback(node: Node) -> Node:
 
 
 def library_of(path: Path) -> Library:
-    """A catalog's file as a merged library, its children read. Raises ``CatalogError`` where one is missing
-    or damaged."""
+    """A catalog's file as a merged library, its children read; its code objects are ``programs_of`` it.
+
+    Raises ``CatalogError`` where a child is missing or damaged.
+    """
     opened = open_file(path)
     tables = {name: Table(block, str(path), name).to_data() for name, block in opened.tables.items()}
     for name, child in opened.children.items():
@@ -159,7 +161,17 @@ def library_of(path: Path) -> Library:
     lost = sorted(set(tables_of(root)) - tables.keys())
     if lost:
         raise CatalogError(str(path), f"no tables {', '.join(lost)}", "every table that its tree names")
-    return Library(kind, name, opened.device, root, tables, made_by=opened.made_by, objects=opened.objects)
+    return Library(kind, name, opened.device, root, tables, made_by=opened.made_by)
+
+
+def programs_of(path: Path) -> tuple[str, Mapping[bytes, NestProgram]]:
+    """The device of a catalog's file, and the code objects that it names; none of another source.
+
+    Raises ``CatalogError`` where their file is missing or damaged.
+    """
+    opened = open_file(path)
+    found = CodeObjects(str(path.parent / opened.objects)) if opened.objects else None
+    return opened.device, found.to_data() if found is not None and found.is_of_this_source else {}
 
 
 def joined(libraries: Sequence[Library]) -> Library:

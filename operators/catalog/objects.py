@@ -90,6 +90,11 @@ class CodeObjects:
             warnings.warn(text, CodeObjectWarning, stacklevel=2)
             return None
 
+    def to_data(self) -> dict[bytes, NestProgram]:
+        """All programs by their digests. Raises ``CatalogError`` where one is damaged."""
+        numbers = struct.unpack_from(f"<{self.count}I", self._data, self._numbers)
+        return {self._key(at): self.program(number) for at, number in enumerate(numbers)}
+
     def _key(self, at: int) -> bytes:
         return bytes(self._data[self._keys + DIGEST_BYTES * at :][:DIGEST_BYTES])
 
