@@ -31,6 +31,13 @@ class CatalogWarning(UserWarning):
     """A part of a catalog cannot be used; what is left answers."""
 
 
+def files_for(folder: Path, device: str) -> list[Path]:
+    """The files of a folder for a device, by its name; the first that can be used answers, no other."""
+    names = LAZY.format(device), MERGED.format(device), FALLBACK
+    paths = (folder / f"{name}{suffix}" for name in names for suffix in (SUFFIX, TEXT_SUFFIX))
+    return [path for path in paths if path.exists()]
+
+
 @dataclass(frozen=True)
 class Stats:
     """What of a catalog was read so far."""
@@ -221,14 +228,8 @@ class Catalog:
             yield found
 
     def _root(self, device: Device) -> Opened | None:
-        for name in (LAZY.format(device.name), MERGED.format(device.name), FALLBACK):
-            for suffix in (SUFFIX, TEXT_SUFFIX):
-                path = self.folder / f"{name}{suffix}"
-                if path.exists():
-                    opened = self._opened(path)
-                    if opened is not None:
-                        return opened
-        return None
+        found = map(self._opened, files_for(self.folder, device.name))
+        return next((opened for opened in found if opened is not None), None)
 
     def child(self, parent: Opened, name: str) -> Opened | None:
         """The child of a parent, opened now; None with a warning where it cannot be used."""

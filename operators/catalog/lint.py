@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onedispatch.operators.catalog import tree
-from onedispatch.operators.catalog.catalog import FALLBACK
+from onedispatch.operators.catalog.catalog import FALLBACK, files_for
 from onedispatch.operators.catalog.container import Opened
 from onedispatch.operators.catalog.files import is_catalog, open_file
+from onedispatch.operators.catalog.objects import CodeObjects
 from onedispatch.operators.catalog.predicates import And, KernelIs, Predicate
 from onedispatch.operators.catalog.table import Table, TableData
 from onedispatch.operators.declarations.registry import all_kernels
@@ -52,6 +53,10 @@ def _of_folder(folder: Path, paths: Sequence[Path]) -> Iterator[Finding]:
     for path in paths:
         if path.stem.startswith("catalog_type_") and path.name not in named:
             yield Finding("warning", str(path), "no parent names it")
+    for device in sorted({path.stem.removeprefix("catalog_").removeprefix("lazy_") for path in paths}):
+        first, *others = [p for p in files_for(folder, device) if p.stem != FALLBACK] or [folder]
+        for path in others:
+            yield Finding("warning", str(path), f"never asked: {first.name} comes first")
 
 
 def _of_file(path: Path, devices: Sequence[Device]) -> Iterator[Finding]:
@@ -68,6 +73,7 @@ def _of_file(path: Path, devices: Sequence[Device]) -> Iterator[Finding]:
         yield Finding("warning", file, text + (f"; {closest[0]} has its name" if closest else ""))
     yield from _of_tree(opened)
     yield from _of_children(opened)
+    yield from _of_objects(opened)
     for name, block in opened.tables.items():
         yield from _of_table(file, name, block)
 
@@ -120,6 +126,14 @@ def _of_children(opened: Opened) -> Iterator[Finding]:
         if below.name != name or (below.crc, len(below.data)) != (child.crc, child.size):
             text = f"child {name}: {child.file} is not the one that it was built with"
             yield Finding("error", opened.path, text)
+
+
+def _of_objects(opened: Opened) -> Iterator[Finding]:
+    if opened.objects:
+        try:
+            CodeObjects(str(Path(opened.path).parent / opened.objects))
+        except CatalogError as error:
+            yield Finding("warning", opened.path, f"code objects: {error.statement()}")
 
 
 def _of_table(file: str, name: str, block: memoryview) -> Iterator[Finding]:

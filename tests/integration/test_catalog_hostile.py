@@ -21,11 +21,14 @@ import pytest
 import zstandard
 
 import onedispatch as od
+from onedispatch.dispatch.tuning.tune import tune
 from onedispatch.operators.catalog import objects
-from onedispatch.operators.catalog.build import merged
+from onedispatch.operators.catalog.build import library_of, merged, programs_of, write
 from onedispatch.operators.catalog.catalog import Catalog
 from onedispatch.operators.catalog.container import Child, Library
 from onedispatch.operators.catalog.layers import selector_of
+from onedispatch.operators.catalog.lint import lint
+from onedispatch.operators.catalog.log import append
 from onedispatch.operators.catalog.objects import CodeObjects
 from onedispatch.operators.catalog.predicates import Always, Size
 from onedispatch.operators.catalog.selector import CatalogSearch
@@ -287,3 +290,40 @@ def objects_of(packed: bytes, frame: bytes) -> bytes:
     size = 56 + len(index) + len(frame)
     head = struct.pack("<8sIIQ16sIIII", objects.MAGIC, 1, zlib.crc32(index), size, source, 1, 1, 0, 0)
     return head + index + frame
+
+
+def test_splitting_takes_code_objects_along(tmp_path: Path) -> None:
+    known = programs(3)
+    (library,) = merged([ROW])
+    paths = write([library], tmp_path / "merged", lazy=False, programs={library.device: known})
+    whole = paths[library.device][-1]
+    device, found = programs_of(whole)
+    assert (device, found) == (library.device, known)
+    write([library_of(whole)], tmp_path / "lazy", lazy=True, programs={device: found})
+    assert programs_of(tmp_path / "lazy" / "catalog_lazy_npu2.odcat") == (device, known)
+    write([library_of(whole)], tmp_path / "none", lazy=True)
+    assert programs_of(tmp_path / "none" / "catalog_lazy_npu2.odcat") == (device, {})
+
+
+# -- what lint and logs say ------------------------------------------------------------------
+
+
+def test_lint_finds_files_that_are_never_asked_and_objects_that_went(tmp_path: Path) -> None:
+    (library,) = merged([ROW])
+    write([library], tmp_path, lazy=False, programs={library.device: programs(2)})
+    assert not lint(tmp_path)
+    write([library], tmp_path, lazy=True)
+    (shadowed,) = lint(tmp_path)
+    assert shadowed.text == "never asked: catalog_lazy_npu2.odcat comes first"
+    assert shadowed.file.endswith("catalog_npu2.odcat")
+    (tmp_path / "catalog_objects_npu2.odobj").unlink()
+    assert ["code objects" in one.text for one in lint(tmp_path)] == [True, False]
+
+
+def test_nothing_is_appended_to_packed_logs(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl.zst"
+    with pytest.raises(od.CatalogError, match="one that is not packed"):
+        append(path, [ROW])
+    with pytest.raises(od.CatalogError, match="one that is not packed"):
+        tune({ROW.problem: 1}, "npu2", 0, log=path)
+    assert not path.exists()
