@@ -44,6 +44,7 @@ from onedispatch.dispatch.sources.layouts import arrange
 from onedispatch.dispatch.sources.translate import ONNX, Framework, translate
 from onedispatch.dispatch.tensorflow.framework import TENSORFLOW, load_rules
 from onedispatch.dispatch.tensorflow.reader import DOMAIN, is_graphdef, read_graphdef
+from onedispatch.operators.emission.programs import provided
 
 
 def source_of(model: Any, options: ImportOptions) -> str:
@@ -324,6 +325,8 @@ def compile_graph(
         SolutionError: a solution that does not fit its problem.
         KernelError: a node that its custom kernel refuses.
     """
-    made = run_passes((*GRAPH_PASSES, *LOWERING_PASSES), graph, context_of(graph, shapes, values, options))
+    context = context_of(graph, shapes, values, options)
+    with provided(options.programs):
+        made = run_passes((*GRAPH_PASSES, *LOWERING_PASSES), graph, context)
     assert isinstance(made, Executable)
     return made

@@ -77,14 +77,33 @@ def _programs(libraries: list[Library], models: list[str]) -> Programs:
     with TemporaryDirectory() as folder:
         write(libraries if models else [], Path(folder), lazy=False)
         for library in libraries if models else []:
+            device = _known(library.device)
             with recorded() as programs:
-                for name, _, precision in (model.partition(":") for model in models):
-                    device = library.device.partition("@")[0]
+                for name, precision in map(_named, models):
                     with out.working(f"compiling {name} for {device}"):
                         model = source(Path(name))
-                        compile_model(model, device, precision or "fp32", catalog=[folder, "none"])
+                        compile_model(model, device, precision, catalog=[folder, "none"])
             found[library.device] = programs
     return found
+
+
+def _named(model: str) -> tuple[str, str]:
+    """A model and its precision, of MODEL or MODEL:PRECISION."""
+    from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
+
+    name, _, precision = model.rpartition(":")
+    return (name, precision) if name and precision in PRECISIONS else (model, EXACT)
+
+
+def _known(identity: str) -> str:
+    """The name of a device. Raises ``CatalogError`` where that names another one here."""
+    from onedispatch.transactions import find_device
+
+    name = identity.partition("@")[0]
+    if find_device(name).identity != identity:
+        remedy = "build it without --prebuild"
+        raise CatalogError("--prebuild", f"a log for {identity}", f"{find_device(name).identity}", remedy)
+    return name
 
 
 @app.command()

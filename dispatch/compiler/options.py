@@ -10,7 +10,8 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.frameworks import FRAMEWORKS
 from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
 from onedispatch.operators.catalog.layers import selector_of
-from onedispatch.operators.catalog.selector import check_pins
+from onedispatch.operators.catalog.selector import CatalogSearch, check_pins
+from onedispatch.operators.emission.programs import Lookup
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device, find_device
@@ -50,6 +51,12 @@ class CompileOptions:
     def chooser(self) -> Selector:
         """Who chooses solutions. An empty selector is false, and asked all the same."""
         return selector_of(self.catalog, self.pins) if self.selector is None else self.selector
+
+    @property
+    def programs(self) -> tuple[Lookup, ...]:
+        """Where programs may come from instead of being emitted: the catalogs that choose solutions."""
+        chooser = self.chooser
+        return tuple(one.program for one in chooser.catalogs) if isinstance(chooser, CatalogSearch) else ()
 
     @property
     def strict(self) -> bool:

@@ -23,6 +23,7 @@ from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.machine.device import DeviceName
 
 MOST_JOBS = 1024
+MOST_WEIGHT = (1 << 63) - 1
 
 
 @public
@@ -66,7 +67,8 @@ def tune(
     arguments.choice("workers", workers, KINDS)
     if budget_seconds is not None and not budget_seconds >= 0:
         raise InputError("budget_seconds", bounded_repr(budget_seconds), "seconds, 0 or more, or None")
-    for problem in problems:
+    for problem, weight in problems.items():
+        arguments.integer("problems, weight", weight, 0, MOST_WEIGHT)
         problem.check_device(target)
         _ = problem.nest  # raises for kernels that are not declared
     until = None if budget_seconds is None else time.monotonic() + budget_seconds

@@ -122,7 +122,7 @@ def split(library: Library) -> tuple[Library, dict[str, bytes]]:
 
 
 def fallback(made: str = "") -> Library:
-    """The child for what is not tuned, on every device: the search, and behind it the smallest tiles."""
+    """The child for what is not tuned, on every device: the search, and behind it plain tiles."""
     return Library("child", FALLBACK, "", _METHODS, made_by=made or made_by())
 
 

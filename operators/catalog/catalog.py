@@ -17,10 +17,11 @@ from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.files import is_catalog, open_file
 from onedispatch.operators.catalog.objects import CodeObjects
 from onedispatch.operators.catalog.table import Table
-from onedispatch.operators.emission.programs import NestProgram, provide
+from onedispatch.operators.emission.programs import NestProgram
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 _LISTED = 300  # characters of names of files in a message
@@ -70,6 +71,8 @@ class Catalog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Children are opened later, when the working folder may be another.
+        if not isinstance(path, str | os.PathLike):
+            raise CatalogError("Catalog", bounded_repr(path), "a path")
         self.path = os.path.abspath(os.fspath(path))
         self._files: dict[str, Opened | None] = {}
         self._tables: dict[tuple[str, str], Table | None] = {}
@@ -77,7 +80,6 @@ class Catalog:
         self._single = None if os.path.isdir(self.path) else open_file(self.path)
         self._objects: dict[str, CodeObjects | None] = {}
         self._told = set[str]()
-        provide(self.program)
         if self._single is None and not self.files:
             raise self._nothing("no catalog in it")
 
@@ -267,16 +269,22 @@ class Catalog:
             self._told.add(text)
             warnings.warn(text, CatalogWarning, stacklevel=3)
 
+    def names(self) -> set[str]:
+        """The names of all solutions: every file is opened, and every solution decoded."""
+        self.prefetch()
+        tables = [table for table in self._tables.values() if table is not None]
+        return {table.solution(number).name for table in tables for number in range(table.solutions)}
+
     def prefetch(self) -> None:
-        """Opens every child of every file, and checks what selection checks when it first needs it."""
+        """Opens every file and its children, and checks what selection checks when it first needs it."""
         for path in self.files:
             parent = self._single or self._opened(path)
-            for name in parent.children if parent is not None else ():
-                assert parent is not None
-                child = self.child(parent, name)
-                for table in child.tables if child is not None else ():
-                    assert child is not None
-                    self._table(child, table)
+            if parent is None:
+                continue
+            for opened in (parent, *(self.child(parent, name) for name in parent.children)):
+                for table in opened.tables if opened is not None else ():
+                    assert opened is not None
+                    self._table(opened, table)
 
     def stats(self) -> Stats:
         """What was read so far."""

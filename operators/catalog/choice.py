@@ -10,11 +10,13 @@ from math import isfinite
 from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.table import Found, Table
 from onedispatch.operators.scheduling.candidates import smallest
+from onedispatch.operators.scheduling.index_space import K
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
 
 PINNED, EXACT, RULE, NEAREST = "pinned", "exact", "rule", "nearest"
@@ -146,8 +148,25 @@ def _tile(tile: int, old: int, extent: int, multiple: int, most: int, whole: boo
     return max(least, min(tile, extent, most) // multiple * multiple)
 
 
-def smallest_solution(problem: Problem) -> Solution:
-    """The smallest tiles, on one core: what fits if anything does."""
+def plain_solution(problem: Problem, device: Device) -> Solution:
+    """One core, and tiles that are doubled in one dimension after the other, as long as they fit."""
     tiles, k_tile = smallest(problem.nest)
-    plain = Mapping(None, None, 1, frozenset(), False, tuple(range(len(tiles))))
-    return Solution(problem.kernel, plain, tuple(tiles), k_tile)
+    order = tuple(range(len(tiles)))
+    found = Solution(problem.kernel, Mapping(None, None, 1, frozenset(), False, order), tuple(tiles), k_tile)
+    seen, growing = Features(problem, device), [K, *reversed(order)]
+    while growing:
+        d = growing.pop(0)
+        larger = _doubled(found, d, problem)
+        if larger != found and not refusal_of(seen, larger):
+            found = larger
+            growing.append(d)
+    return found
+
+
+def _doubled(solution: Solution, d: int, problem: Problem) -> Solution:
+    """With a tile of ``d`` twice as large, or all of it."""
+    if d == K:
+        return replace(solution, k_tile=max(1, min(2 * solution.k_tile, problem.k_extent)))
+    tiles = list(solution.tiles)
+    tiles[d] = min(2 * tiles[d], problem.dims[d].extent)
+    return replace(solution, tiles=tuple(tiles))

@@ -8,16 +8,17 @@ What does not fit is passed over; ties go to the name that sorts first.
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from onedispatch.operators.catalog.catalog import Catalog
-from onedispatch.operators.catalog.choice import NEAREST, STAGES, Candidate, smallest_solution
+from onedispatch.operators.catalog.catalog import Catalog, CatalogWarning
+from onedispatch.operators.catalog.choice import NEAREST, STAGES, Candidate, plain_solution
 from onedispatch.operators.catalog.features import Features
-from onedispatch.operators.catalog.tree import SEARCH, SMALLEST, MethodLeaf
+from onedispatch.operators.catalog.tree import PLAIN, SEARCH, MethodLeaf
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -43,7 +44,7 @@ class Walk:
 
     Attributes:
         candidates: what tables offered, in the order of choice; those that do not fit, too.
-        chosen: None where the search, or the smallest tiles, answered.
+        chosen: None where the search, or plain tiles on one core, answered.
         method: what answered then.
         cycles: of the search's solution, estimated: the runner-up, or the choice.
     """
@@ -72,11 +73,16 @@ class CatalogSearch(Search):
     def __init__(
         self, catalogs: Sequence[Catalog] = (), pins: Sequence[str] = (), kept: int = SOLUTIONS_KEPT
     ) -> None:
+        check_pins(pins)
         super().__init__(kept)
         self.catalogs = tuple(catalogs)
         self.pins = frozenset(pins)
         self.counts: dict[str, int] = {}  # problems by what answered them
         self._origins: OrderedDict[Problem, str] = OrderedDict()
+        known = {name for one in self.catalogs for name in one.names()} if self.pins else self.pins
+        for name in sorted(self.pins - known):
+            text = f"pin {name}: no catalog has it. `onedispatch catalog explain` shows solutions' names."
+            warnings.warn(text, CatalogWarning, stacklevel=2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (tuple(one.path for one in self.catalogs), tuple(sorted(self.pins)))
@@ -96,9 +102,9 @@ class CatalogSearch(Search):
             while len(self._origins) > self._kept:
                 self._origins.popitem(last=False)
             return found.solution, _estimate(found, problem, device)
-        if method != SMALLEST:
+        if method != PLAIN:
             return searched()
-        solution = smallest_solution(problem)
+        solution = plain_solution(problem, device)
         return solution, estimated(Schedule(problem.nest, device, solution))
 
     def _tuned(self, seen: Features, searched: _Searched, walk: Walk | None) -> tuple[Candidate | None, str]:
@@ -132,8 +138,8 @@ class CatalogSearch(Search):
         if searched.cycles is not None or chosen is None:
             walk.searched, walk.searched_cycles = searched()
         walk.solution = chosen.solution if chosen else walk.searched
-        if chosen is None and walk.method == SMALLEST:
-            walk.solution = smallest_solution(problem)
+        if chosen is None and walk.method == PLAIN:
+            walk.solution = plain_solution(problem, device)
         return walk
 
 

@@ -19,8 +19,8 @@ from onedispatch.transactions.base.text import counted
 
 Level = Literal["hardware", "operation", "problem", "table", "method"]
 
-SEARCH, SMALLEST = "search", "smallest"
-METHODS = (SEARCH, SMALLEST)
+SEARCH, PLAIN = "search", "plain"
+METHODS = (SEARCH, PLAIN)
 _DEEPEST = 16
 
 
@@ -33,7 +33,7 @@ class TableLeaf:
 
 @dataclass(frozen=True)
 class MethodLeaf:
-    """How solutions are found where none is tuned: the search, or the smallest tiles on one core."""
+    """How solutions are found where none is tuned: the search, or plain tiles on one core."""
 
     method: str
 

@@ -398,8 +398,9 @@ def emit_nests(
     if program is None:
         if len(_PROGRAMS) >= _PROGRAMS_KEPT:
             _PROGRAMS.clear()
-        program = prebuilt(key) or _emitted(nests, device, params_argument, turned)
-        _PROGRAMS[key] = program
+        program = prebuilt(key)
+    if program is None:  # those that are loaded stay with the catalog that has them
+        program = _PROGRAMS[key] = _emitted(nests, device, params_argument, turned)
     record(key, program)
     return program
 

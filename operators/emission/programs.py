@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakMethod
 
 from onedispatch.operators.scheduling.plain import plain
 
@@ -40,7 +40,7 @@ class NestProgram:
 
 Lookup = Callable[[bytes], NestProgram | None]
 
-_LOOKUPS: list[WeakMethod[Lookup]] = []
+_LOOKUPS: ContextVar[tuple[Lookup, ...]] = ContextVar("lookups", default=())
 _RECORDED: list[dict[bytes, NestProgram]] = []
 
 
@@ -63,15 +63,19 @@ def record(key: tuple[Hashable, ...], program: NestProgram) -> None:
             found[digest] = program
 
 
-def provide(lookup: Lookup) -> None:
-    """Has a method asked for programs by their digests, after others, as long as its object lives."""
-    _LOOKUPS[:] = [one for one in _LOOKUPS if one() is not None]
-    _LOOKUPS.append(WeakMethod(lookup))
+@contextmanager
+def provided(lookups: Sequence[Lookup]) -> Iterator[None]:
+    """Has what the block compiles ask these for programs, by their digests, one after the other."""
+    token = _LOOKUPS.set(tuple(lookups))
+    try:
+        yield
+    finally:
+        _LOOKUPS.reset(token)
 
 
 def prebuilt(key: tuple[Hashable, ...]) -> NestProgram | None:
     """The program of a key, where some object has it."""
-    lookups = [lookup for one in _LOOKUPS if (lookup := one()) is not None]
+    lookups = _LOOKUPS.get()
     digest = digest_of_program(key) if lookups else b""
     return next((found for lookup in lookups if (found := lookup(digest)) is not None), None)
 

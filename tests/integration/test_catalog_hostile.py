@@ -24,7 +24,7 @@ import onedispatch as od
 from onedispatch.dispatch.tuning.tune import tune
 from onedispatch.operators.catalog import objects
 from onedispatch.operators.catalog.build import library_of, merged, programs_of, write
-from onedispatch.operators.catalog.catalog import Catalog
+from onedispatch.operators.catalog.catalog import Catalog, CatalogWarning
 from onedispatch.operators.catalog.container import Child, Library
 from onedispatch.operators.catalog.layers import selector_of
 from onedispatch.operators.catalog.lint import lint
@@ -34,10 +34,12 @@ from onedispatch.operators.catalog.predicates import Always, Size
 from onedispatch.operators.catalog.selector import CatalogSearch
 from onedispatch.operators.catalog.table import Rule, TableData, encode
 from onedispatch.operators.catalog.text import text_of
-from onedispatch.operators.catalog.tree import TableLeaf
-from onedispatch.operators.emission.programs import NestProgram, source_digest
+from onedispatch.operators.catalog.tree import MethodLeaf, TableLeaf
+from onedispatch.operators.emission import emitter
+from onedispatch.operators.emission.programs import NestProgram, recorded, source_digest
 from onedispatch.operators.scheduling.search import search
 from tests.integration.catalogs import NPU2, resized, rows, written
+from tests.integration.test_operators_solution import chain
 
 ROW = next(row for row in rows() if row.problem.device == NPU2.identity)
 (NAME,) = merged([ROW])[0].tables
@@ -327,3 +329,37 @@ def test_nothing_is_appended_to_packed_logs(tmp_path: Path) -> None:
     with pytest.raises(od.CatalogError, match="one that is not packed"):
         tune({ROW.problem: 1}, "npu2", 0, log=path)
     assert not path.exists()
+
+
+# -- what one compile may take of another ------------------------------------------------------
+
+
+def test_code_objects_reach_the_compiles_alone_that_ask_their_catalog(tmp_path: Path) -> None:
+    """An object with another program under the right key: compiles that ask its catalog get it."""
+    with recorded() as programs:
+        emitter._PROGRAMS.clear()
+        clean = od.compile(chain(), catalog="none").device_step.params
+    wrong = {key: replace(one, params=bytes(len(one.params))) for key, one in programs.items()}
+    write(merged(rows()), tmp_path, lazy=False, programs={NPU2.identity: wrong})
+    emitter._PROGRAMS.clear()
+    assert od.compile(chain(), catalog=tmp_path).device_step.params != clean
+    assert od.compile(chain(), catalog="none").device_step.params == clean
+
+
+def test_a_pin_that_no_catalog_has_is_warned_of(tmp_path: Path) -> None:
+    write(merged(rows()), tmp_path, lazy=False)
+    with pytest.warns(CatalogWarning, match="pin 0123456789abcdef: no catalog"):
+        od.CatalogSearch([od.Catalog(tmp_path)], ["0123456789abcdef"])
+    with pytest.raises(od.SolutionError, match="16 hexadecimal"):
+        od.CatalogSearch(pins=["x"])
+    with pytest.raises(od.CatalogError, match="a path"):
+        od.Catalog(5)  # type: ignore[arg-type]
+
+
+def test_the_plain_method_takes_tiles_that_are_worth_a_call(tmp_path: Path) -> None:
+    library = Library("merged", "catalog_npu2", NPU2.identity, MethodLeaf("plain"))
+    (tmp_path / "c.odcat").write_bytes(library.to_bytes())
+    problem = resized(512, 512, 512)
+    solution = CatalogSearch([od.Catalog(tmp_path / "c.odcat")]).select(problem, NPU2)
+    assert solution.mapping.columns == 1 and min(*solution.tiles, solution.k_tile) >= 8
+    assert od.measure(problem, solution, NPU2) > 0
