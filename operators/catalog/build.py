@@ -180,6 +180,9 @@ def joined(libraries: Sequence[Library]) -> Library:
     Raises ``CatalogError`` for libraries of several devices.
     """
     devices = sorted({one.device for one in libraries})
+    for one in libraries:
+        if not one.device:
+            raise CatalogError(one.name, "a child of every device", "parents, merged files, children of one")
     if len(devices) != 1:
         raise CatalogError("catalogs to merge", ", ".join(devices) or "none", "files of one device")
     tables: dict[str, TableData] = {}
