@@ -34,6 +34,7 @@ from onedispatch.operators.catalog.tree import (
     tables_of,
 )
 from onedispatch.operators.emission.programs import NestProgram
+from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.files import write_file
 
@@ -66,10 +67,19 @@ class _Place:
 def merged(rows: Iterable[Tuned]) -> list[Library]:
     """One library per device, by name, of the best row of every problem."""
     by_device: dict[str, dict[_Place, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    best: dict[Problem, Tuned] = {}
     for row in rows:
+        known = best.setdefault(row.problem, row)
+        if row.cycles <= known.cycles and _order(row) < _order(known):
+            best[row.problem] = row
+    for row in best.values():
         seen = ProblemFeatures(row.problem)
         by_device[row.problem.device][_Place.of(seen)].append(_entry(row, seen))
     return [_library(device, by_device[device]) for device in sorted(by_device)]
+
+
+def _order(row: Tuned) -> tuple[int, str]:
+    return row.cycles, row.solution.name
 
 
 def _entry(row: Tuned, seen: ProblemFeatures) -> Entry:
