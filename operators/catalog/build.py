@@ -68,13 +68,15 @@ def merged(rows: Iterable[Tuned]) -> list[Library]:
     """One library per device, by name, of the best row of every problem."""
     by_device: dict[str, dict[_Place, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     best: dict[Problem, Tuned] = {}
+    least: dict[Problem, float] = {}
     for row in rows:
+        least[row.problem] = min(row.estimated, least.get(row.problem, row.estimated))
         known = best.setdefault(row.problem, row)
         if row.cycles <= known.cycles and _order(row) < _order(known):
             best[row.problem] = row
     for row in best.values():
         seen = ProblemFeatures(row.problem)
-        by_device[row.problem.device][_Place.of(seen)].append(_entry(row, seen))
+        by_device[row.problem.device][_Place.of(seen)].append(_entry(row, seen, least[row.problem]))
     return [_library(device, by_device[device]) for device in sorted(by_device)]
 
 
@@ -82,9 +84,9 @@ def _order(row: Tuned) -> tuple[int, str]:
     return row.cycles, row.solution.name
 
 
-def _entry(row: Tuned, seen: ProblemFeatures) -> Entry:
+def _entry(row: Tuned, seen: ProblemFeatures, least: float) -> Entry:
     digest = bytes.fromhex(row.problem.digest)
-    return Entry(digest, seen.family, seen.extents, row.solution, float(row.cycles), row.estimated)
+    return Entry(digest, seen.family, seen.extents, row.solution, float(row.cycles), row.estimated, least)
 
 
 def _library(device: str, places: Mapping[_Place, Sequence[Entry]]) -> Library:

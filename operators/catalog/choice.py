@@ -36,6 +36,7 @@ class Candidate:
         table: its name.
         refusal: why it does not fit; "" where it does.
         cycles: measured for this very problem, else expected: estimated, and corrected as the neighbour was.
+        estimated, least: see ``Entry``.
         measured: whether ``cycles`` are a measurement.
         distance: of the problem that it was tuned for, in doublings of sizes.
     """
@@ -48,6 +49,7 @@ class Candidate:
     measured: bool = False
     distance: float = 0.0
     estimated: float | None = None
+    least: float | None = None
 
     def __str__(self) -> str:
         said = [f"{self.how} {self.solution.name}"]
@@ -92,7 +94,7 @@ def _pinned(table: Table, seen: Features, pins: frozenset[str]) -> Iterator[Cand
 
 def _tuned(table: Table, seen: Features, row: Found) -> Candidate:
     found = _candidate(table, seen, table.solution(row.solution), EXACT)
-    return replace(found, cycles=row.cycles, measured=True, estimated=row.estimated)
+    return replace(found, cycles=row.cycles, measured=True, estimated=row.estimated, least=row.least)
 
 
 def _candidate(table: Table, seen: Features, solution: Solution, how: str) -> Candidate:

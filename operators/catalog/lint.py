@@ -150,6 +150,3 @@ def _wrong_rows(data: TableData) -> Iterator[str]:
     for problem, times in problems.items():
         if times > 1:
             yield f"problem {problem.hex()} {times} times"
-    for entry in data.entries:
-        if not entry.cycles > 0 or not entry.estimated > 0:
-            yield f"problem {entry.problem.hex()}: {entry.cycles} cycles, {entry.estimated} estimated"

@@ -182,8 +182,9 @@ def _opened(paths: Sequence[str], pins: Sequence[str]) -> CatalogSearch:
 
 def _estimate(found: Candidate, problem: Problem, device: Device) -> float:
     """The cost model's cycles of what was chosen: plans compare estimates with estimates."""
-    if found.estimated is not None:
-        return found.estimated
+    known = found.estimated if found.least is None else found.least
+    if known is not None:
+        return known
     return estimated(Schedule(problem.nest, device, found.solution))
 
 

@@ -5,7 +5,7 @@ A block of a file, all numbers little-endian, every part at a multiple of 8:
 
     head       u32 each: magic, rows, families, solutions, bytes of rules, extents, CRC-32 of the index, 0
     keys       16 bytes per row: digests of problems, sorted
-    rows       u32 solution, u32 family, f64 measured cycles, f64 estimated cycles
+    rows       u32 solution, u32 family, f64 measured, f64 estimated, f64 least estimated cycles
     families   16 bytes digest, u32 first member, u32 members, u32 sizes, u32 first extent; sorted
     members    u32 per row: rows in the order of their families
     extents    i64: the sizes of every member
@@ -41,7 +41,7 @@ from onedispatch.transactions.base.text import counted
 MAGIC = 0x4254444F  # "ODTB"
 DIGEST = 16
 _HEAD = struct.Struct("<8I")
-_ROW = struct.Struct("<IIdd")
+_ROW = struct.Struct("<IIddd")
 _FAMILY = struct.Struct("<16sIIII")
 _CRC = struct.Struct("<I")
 _REMEDY = "build it again, or let `onedispatch catalog lint` say what is wrong"
@@ -64,6 +64,8 @@ class Entry:
         extents: of every dimension and the reduction.
         cycles: measured by the simulator's clock.
         estimated: cycles of the same solution by the cost model.
+        least: the least that the cost model found of any solution that was measured: what plans compare, as
+            they would without this entry.
     """
 
     problem: bytes
@@ -72,6 +74,7 @@ class Entry:
     solution: Solution
     cycles: float
     estimated: float
+    least: float
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Found(NamedTuple):
     extents: tuple[int, ...]
     cycles: float
     estimated: float
+    least: float
     distance: float  # in doublings of sizes
 
 
@@ -142,7 +146,7 @@ def encode(table: TableData) -> bytes:
     parts = (
         b"".join(entry.problem for entry in entries),
         b"".join(
-            _ROW.pack(pool.numbers[e.solution.name], numbers[e.family], e.cycles, e.estimated)
+            _ROW.pack(pool.numbers[e.solution.name], numbers[e.family], e.cycles, e.estimated, e.least)
             for e in entries
         ),
         b"".join(_families(ordered, entries)),
@@ -248,16 +252,18 @@ class Table:
         at = keys + DIGEST * row
         if row == self.rows or block[at : at + DIGEST] != problem:
             return None
-        solution, _, cycles, estimated = self._row(row)
-        return Found(solution, (), cycles, estimated, 0.0)
+        solution, _, cycles, estimated, least = self._row(row)
+        return Found(solution, (), cycles, estimated, least, 0.0)
 
-    def _row(self, row: int) -> tuple[int, int, float, float]:
+    def _row(self, row: int) -> tuple[int, int, float, float, float]:
         if row >= self.rows:
             raise self._damaged(f"row {row} of {self.rows}", "a number below that")
-        solution, family, cycles, estimated = _ROW.unpack_from(self._block, self._rows + _ROW.size * row)
-        if not (is_cycles(cycles) and is_cycles(estimated)):
-            raise self._damaged(f"row {row}: {cycles} cycles, {estimated} estimated", CYCLES)
-        return solution, family, cycles, estimated
+        found: tuple[int, int, float, float, float] = _ROW.unpack_from(
+            self._block, self._rows + _ROW.size * row
+        )
+        if not all(map(is_cycles, found[2:])):
+            raise self._damaged(f"row {row}: cycles {found[2:]}", CYCLES)
+        return found
 
     def nearest(self, seen: Features, most: int, radius: float) -> list[Found]:
         """Rows of the same family, the nearest first, up to ``most`` of them within ``radius`` doublings."""
@@ -283,8 +289,8 @@ class Table:
         ]
 
     def _found(self, row: int, extents: tuple[int, ...], distance: float) -> Found:
-        solution, _, cycles, estimated = self._row(row)
-        return Found(solution, extents, cycles, estimated, distance)
+        solution, _, cycles, estimated, least = self._row(row)
+        return Found(solution, extents, cycles, estimated, least, distance)
 
     def _family(self, digest: bytes) -> tuple[int, int, int, int] | None:
         """First member, members, sizes and first extent of a family."""
@@ -329,7 +335,7 @@ class Table:
 
     def _entry(self, row: int) -> Entry:
         at = self._keys + DIGEST * row
-        solution, family, cycles, estimated = self._row(row)
+        solution, family, cycles, estimated, least = self._row(row)
         digest, first, members, sizes, extent = self._family_row(family)
         rows = np.frombuffer(self._block[self._members : self._members + 4 * self.rows], "<u4")
         place = int(np.flatnonzero(rows[first : first + members] == row)[0])
@@ -342,4 +348,5 @@ class Table:
             self.solution(solution),
             cycles,
             estimated,
+            least,
         )

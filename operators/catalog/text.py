@@ -72,6 +72,7 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
         "sizes": list(entry.extents),
         "cycles": entry.cycles,
         "estimated": entry.estimated,
+        "least": entry.least,
         "name": entry.solution.name,
         "solution": entry.solution.to_data(),
     }
@@ -141,7 +142,7 @@ def _table(data: dict[str, Any], where: str) -> TableData:
 
 
 def _entry(data: Any, where: str) -> Entry:
-    numbers = {"cycles": float, "estimated": float}
+    numbers = {"cycles": float, "estimated": float, "least": float}
     _check(data, {"problem": str, "family": str, "sizes": list, "solution": dict} | numbers, where)
     for key in numbers:
         if not is_cycles(data[key]):
@@ -153,7 +154,7 @@ def _entry(data: Any, where: str) -> Entry:
         remedy = "delete its name, or put back the solution that it names"
         raise CatalogError(where, f"a solution called {data['name']!r}", solution.name, remedy)
     problem, family = (_digest(data[key], f"{where}.{key}") for key in ("problem", "family"))
-    return Entry(problem, family, tuple(data["sizes"]), solution, data["cycles"], data["estimated"])
+    return Entry(problem, family, tuple(data["sizes"]), solution, *(data[key] for key in numbers))
 
 
 def _rule(data: Any, where: str) -> Rule:

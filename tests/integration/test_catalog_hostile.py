@@ -79,7 +79,7 @@ def searched_with_warnings(path: Path, expected: str, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, nan, inf])
-@pytest.mark.parametrize("field", ["cycles", "estimated"])
+@pytest.mark.parametrize("field", ["cycles", "estimated", "least"])
 def test_cycles_that_are_none_give_way(field: str, wrong: float, tmp_path: Path) -> None:
     path = tmp_path / "c.odcat"
     path.write_bytes(one_table(entry_table(**{field: wrong})).to_bytes())
@@ -89,7 +89,7 @@ def test_cycles_that_are_none_give_way(field: str, wrong: float, tmp_path: Path)
 def with_checksum(block: bytearray) -> bytes:
     """The block of one row, with the checksum of what it says now."""
     at, (_, count, families, solutions, rules, sizes, _, _) = 32, struct.unpack_from("<8I", block)
-    for part in (16 * count, 24 * count, 32 * families, 4 * count, 8 * sizes, rules, 8 * (solutions + 1)):
+    for part in (16 * count, 32 * count, 32 * families, 4 * count, 8 * sizes, rules, 8 * (solutions + 1)):
         at += part + -part % 8
     struct.pack_into("<I", block, 24, zlib.crc32(block[32:at]))
     return bytes(block)
@@ -98,11 +98,11 @@ def with_checksum(block: bytearray) -> bytes:
 # Where a number stands in the block of one row, and what is wrong then.
 NUMBERS = {
     "a row's solution": (48, "of 1"),
-    "a family's first member": (88, "a family of 1 row from 4294967295"),
-    "a family's members": (92, "a family of 4,294,967,295 rows"),
-    "a family's sizes": (96, "a family of 4294967295 sizes"),
-    "a family's first extent": (100, "a family of 1 row"),
-    "a member's row": (104, "row 4294967295 of 1"),
+    "a family's first member": (96, "a family of 1 row from 4294967295"),
+    "a family's members": (100, "a family of 4,294,967,295 rows"),
+    "a family's sizes": (104, "a family of 4294967295 sizes"),
+    "a family's first extent": (108, "a family of 1 row"),
+    "a member's row": (112, "row 4294967295 of 1"),
 }
 
 
