@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onedispatch.operators.catalog.catalog import Catalog
-from onedispatch.operators.catalog.container import TEXT_SUFFIX
+from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX
 from onedispatch.operators.catalog.selector import CatalogSearch
 from onedispatch.operators.scheduling.select import SEARCH, Search
 from onedispatch.transactions.base.errors import CatalogError
@@ -33,7 +33,7 @@ def layers(given: Sequence[str] | None) -> list[str]:
     named = [*(given or ()), *filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep))]
     if NONE in named:
         return named[: named.index(NONE)]
-    return [*named, *([str(SHIPPED)] if SHIPPED.is_dir() else [])]
+    return [*named, *([str(SHIPPED)] if any(SHIPPED.glob(f"*{SUFFIX}")) else [])]
 
 
 def selector_of(given: Sequence[str] | None = None, pins: Sequence[str] = ()) -> Search:
