@@ -2,7 +2,7 @@
 """Tunes the example networks and writes the catalog that ships, with its log: ``make catalog``.
 
 ``python -m models.catalog --device npu2 --minutes 20`` goes on where the log stopped; ``--minutes 0`` only
-builds from it what ships. The log has every measurement, so nothing is measured twice.
+builds from it what ships. Of each problem the log has the rows that decide something (``packed``).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from onedispatch.dispatch.tuning.tune import tune
 from onedispatch.operators.catalog import log
 from onedispatch.operators.catalog.build import merged, write
 from onedispatch.operators.catalog.layers import SHIPPED
+from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.emission.programs import NestProgram, recorded
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import Search
@@ -97,20 +98,34 @@ def tuned(device: str, seconds: float, jobs: int) -> None:
         if packed_log(device).exists():
             path.write_bytes(log.contents(packed_log(device)))
         tune(problems(device), device, seconds, log=path, jobs=jobs, workers="processes")
-        packed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(path.read_bytes())
-        packed_log(device).write_bytes(packed)
+        packed_log(device).write_bytes(packed(path))
+
+
+def packed(path: Path) -> bytes:
+    """A log, compressed, without the rows that decide nothing: of each problem there stay the search's
+    solution, the fastest, and the one that the cost model finds fastest."""
+    kept: dict[Problem, list[Tuned]] = {}
+    for row in log.read(path):
+        first, best, least = kept.get(row.problem, [row] * 3)
+        best = min(best, row, key=lambda one: (one.cycles, one.solution.name))
+        kept[row.problem] = [first, best, min(least, row, key=lambda one: one.estimated)]
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "log.jsonl"
+        log.append(whole, (row for rows in kept.values() for row in dict.fromkeys(rows)))
+        return zstandard.ZstdCompressor(level=22, write_checksum=True).compress(whole.read_bytes())
 
 
 def built(device: str) -> None:
     """Writes the catalog of a device's log, and the programs of ``PREBUILT``."""
-    libraries = merged(log.read(packed_log(device)))
+    (library,) = merged(log.read(packed_log(device)))
     with tempfile.TemporaryDirectory() as folder, recorded() as programs:
-        write(libraries, Path(folder), lazy=False)
+        write([library], Path(folder), lazy=False)
         for name, precision in PREBUILT:
             compiled(name, precision, device, catalog=[folder, "none"])
         found: dict[bytes, NestProgram] = dict(programs)
-    (library,) = libraries
-    write([library], SHIPPED, lazy=False, programs={library.device: found})
+    for old in SHIPPED.glob(f"*_{device}.od*"):
+        old.unlink()
+    write([library], SHIPPED, lazy=True, programs={library.device: found})
     entries = sum(len(table.entries) for table in library.tables.values())
     print(f"{device}: {entries:,} problems, {len(found)} programs")
 

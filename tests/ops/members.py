@@ -30,7 +30,7 @@ from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.search import _mappings
+from onedispatch.operators.scheduling.search import every_mapping
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
@@ -235,7 +235,7 @@ class AnyFitting:
 
     def select(self, problem: Problem, device: Device) -> Solution:
         nest = problem.nest
-        mappings, (axes, _) = list(_mappings(nest, device)), candidates(nest)
+        mappings, (axes, _) = list(every_mapping(nest, device)), candidates(nest)
         for _ in range(30):
             mapping = mappings[self.rng.integers(len(mappings))]
             tiles = tuple(int(self.rng.choice(axis.reshape(-1))) for axis in axes)

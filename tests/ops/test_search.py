@@ -35,7 +35,7 @@ def _exhaustive(nest: Nest, device: Device, model: CostModel) -> tuple[float, Ma
         assert model.lower_bound(mapping) <= cost.min()
         judged.append((float(cost.min()), mapping, int(np.argmin(cost))))
 
-    for mapping in search._mappings(nest, device):
+    for mapping in search.every_mapping(nest, device):
         judge_all(mapping)
     for _, mapping, _ in sorted(judged, key=lambda j: j[0])[: search.ORDERED_MAPPINGS]:
         for order in search._orders(nest):

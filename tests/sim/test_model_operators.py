@@ -7,7 +7,6 @@ such small shapes: row broadcast, column broadcast, edge tiles, reductions in st
 
 from __future__ import annotations
 
-import importlib
 import random
 from typing import Any
 
@@ -20,6 +19,7 @@ from onedispatch.operators.kernels.elementwise import Eltwise, View
 from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import every_mapping
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import ArgKind, Device, find_device
 from tests.array_model.array import Loader
@@ -78,23 +78,11 @@ def check(
     assert model.buffers == cpp.buffers, "\n".join(operator.explain())
 
 
-def every_mapping(nest: Any, device: Device) -> list[Any]:
-    """All ways of laying a nest over the array that the scheduler weighs, wherever it keeps them."""
-    for name in ("search", "schedule"):
-        try:
-            module = importlib.import_module(f"onedispatch.operators.scheduling.{name}")
-        except ModuleNotFoundError:
-            continue
-        if hasattr(module, "_mappings"):
-            return list(module._mappings(nest, device))
-    raise LookupError("the scheduler's enumeration of mappings has moved: name its module here")
-
-
 def force(operator: Operator, choose: random.Random) -> None:
     """Replace the operator's schedules by arbitrary legal ones."""
     forced = []
     for nest in operator._nests:
-        mapping = choose.choice(every_mapping(nest, operator.device))
+        mapping = choose.choice(list(every_mapping(nest, operator.device)))
         for _ in range(1000):
             tiles = [choose.randint(1, min(d.max_tile, d.extent)) for d in nest.dims]
             pairs = zip(nest.dims, tiles, strict=True)
