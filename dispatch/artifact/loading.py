@@ -60,11 +60,16 @@ def opened(model: object) -> CompiledModel | None:
     return _read(Reader(np.frombuffer(model, np.uint8), "the given bytes"), "in the given bytes")  # type: ignore[call-overload]
 
 
-def unpickled(data: bytes, selector: Selector | None) -> CompiledModel:
+def unpickled(
+    data: bytes,
+    selector: Selector | None,
+    catalog: tuple[str, ...] | None = None,
+    pins: tuple[str, ...] = (),
+) -> CompiledModel:
     """The model of ``CompiledModel.__reduce__``; plug-ins are those that are found without naming any."""
     discovery.ensure()
     model = _read(Reader(np.frombuffer(data, np.uint8), "the pickled bytes"), "in the pickled bytes")
-    return replace(model, options=replace(model.options, selector=selector))
+    return replace(model, options=replace(model.options, selector=selector, catalog=catalog, pins=pins))
 
 
 def _read(reader: Reader, name: str) -> CompiledModel:

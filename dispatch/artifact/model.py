@@ -211,10 +211,15 @@ class CompiledModel:
         writer.write(target, description)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the bytes that ``save`` writes, and the selector."""
+        """Pickles the bytes that ``save`` writes, and who chooses solutions of shapes that come later."""
         loading = importlib.import_module("onedispatch.dispatch.artifact.loading")  # which imports this file
         writer, description = self._described("pickle of a CompiledModel")
-        return loading.unpickled, (writer.to_bytes(description), self.options.selector)
+        return loading.unpickled, (
+            writer.to_bytes(description),
+            self.options.selector,
+            self.options.catalog,
+            self.options.pins,
+        )
 
     def _described(self, where: str) -> tuple[Writer, dict[str, Any]]:
         """The content of the model's file."""
