@@ -11,7 +11,7 @@ import argparse
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,12 @@ import onedispatch as od
 from onedispatch.dispatch.tools import zoo
 from onedispatch.dispatch.tools.quantising import quantised
 from onedispatch.dispatch.tuning.collect import problems_of
+from onedispatch.dispatch.tuning.prebuild import programs_by
 from onedispatch.dispatch.tuning.tune import tune
 from onedispatch.operators.catalog import log
 from onedispatch.operators.catalog.build import merged, write
 from onedispatch.operators.catalog.layers import SHIPPED
 from onedispatch.operators.catalog.log import Tuned
-from onedispatch.operators.emission.programs import NestProgram, recorded
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import Search
 
@@ -118,16 +118,17 @@ def packed(path: Path) -> bytes:
 def built(device: str) -> None:
     """Writes the catalog of a device's log, and the programs of ``PREBUILT``."""
     (library,) = merged(log.read(packed_log(device)))
-    with tempfile.TemporaryDirectory() as folder, recorded() as programs:
-        write([library], Path(folder), lazy=False)
+
+    def compile_all(catalog: Sequence[str]) -> None:
         for name, precision in PREBUILT:
-            compiled(name, precision, device, catalog=[folder, "none"])
-        found: dict[bytes, NestProgram] = dict(programs)
+            compiled(name, precision, device, catalog=catalog)
+
+    programs = programs_by(library, compile_all)
     for old in SHIPPED.glob(f"*_{device}.od*"):
         old.unlink()
-    write([library], SHIPPED, lazy=True, programs={library.device: found})
+    write([library], SHIPPED, lazy=True, programs={library.device: programs})
     entries = sum(len(table.entries) for table in library.tables.values())
-    print(f"{device}: {entries:,} problems, {len(found)} programs")
+    print(f"{device}: {entries:,} problems, {len(programs)} programs")
 
 
 def main() -> None:

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-import json as text
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onedispatch.dispatch.base.json_files import read_json
 from onedispatch.dispatch.cli import output as out
 from onedispatch.transactions.base.errors import CatalogError, InputError
-from onedispatch.transactions.base.files import read_file, write_file
+from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
@@ -70,21 +71,17 @@ def _programs(libraries: list[Library], models: list[str]) -> Programs:
     """The programs of models on each library's device, as they are compiled by it."""
     from onedispatch.dispatch.cli.opening import source
     from onedispatch.dispatch.driver.compile_model import compile_model
-    from onedispatch.operators.catalog.build import write
-    from onedispatch.operators.emission.programs import recorded
+    from onedispatch.dispatch.tuning.prebuild import programs_by
 
-    found: dict[str, dict[bytes, NestProgram]] = {}
-    with TemporaryDirectory() as folder:
-        write(libraries if models else [], Path(folder), lazy=False)
-        for library in libraries if models else []:
-            device = _known(library.device)
-            with recorded() as programs:
-                for name, precision in map(_named, models):
-                    with out.working(f"compiling {name} for {device}"):
-                        model = source(Path(name))
-                        compile_model(model, device, precision, catalog=[folder, "none"])
-            found[library.device] = programs
-    return found
+    def compile_all(device: str, catalog: Sequence[str]) -> None:
+        for name, precision in map(_named, models):
+            with out.working(f"compiling {name} for {device}"):
+                compile_model(source(Path(name)), device, precision, catalog=catalog)
+
+    return {
+        one.device: programs_by(one, partial(compile_all, _known(one.device)))
+        for one in (libraries if models else [])
+    }
 
 
 def _named(model: str) -> tuple[str, str]:
@@ -261,7 +258,7 @@ def _problems(what: str, device: str, precision: str) -> list[Problem]:
     from onedispatch.operators.scheduling.problem import Problem
 
     if what.endswith(".json"):
-        data = _json(Path(what))
+        data = read_json(Path(what), "a JSON list of problems, as Problem.to_data() writes them")
         return [Problem.from_data(one) for one in (data if isinstance(data, list) else [data])]
     from onedispatch.dispatch.cli.opening import source
     from onedispatch.dispatch.driver.compile_model import compile_model
@@ -328,17 +325,11 @@ def pin(
     from onedispatch.operators.scheduling.solution import Solution
     from onedispatch.transactions import find_device
 
-    asked, target = Problem.from_data(_json(problem)), find_device(device)
-    answer = Solution.from_data(_json(solution))
+    asked = Problem.from_data(read_json(problem, "a problem's JSON"))
+    answer = Solution.from_data(read_json(solution, "a solution's JSON"))
+    target = find_device(device)
     cycles = measure(asked, answer, target)
     guess = estimated(Schedule(asked.nest, target, answer))
     (library,) = merged([Tuned(asked, answer, cycles, guess, "pinned")])
     write_file(output, text_of(library).encode())
     out.tell(f"{output}: {answer.name} for problem {asked.digest}, {cycles:,} cycles measured")
-
-
-def _json(path: Path) -> Any:
-    try:
-        return text.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), str(error), "JSON") from error

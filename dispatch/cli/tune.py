@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 import re
 import time
 from collections import Counter
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from onedispatch.dispatch.base.json_files import read_json
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
@@ -123,10 +122,7 @@ def _posed(name: str, flags: TuneFlags, shapes: opening.Shapes) -> Mapping[Probl
 def _read(path: Path) -> Mapping[Problem, int]:
     """The problems of a .json file. Raises ``InputError`` or ``SolutionError`` where it has others."""
     accepted = "a JSON list of problems, as Problem.to_data() writes them"
-    try:
-        data = jsons.loads(read_file(path, InputError, accepted))
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"no JSON ({error})", accepted) from error
+    data = read_json(path, accepted)
     if not isinstance(data, list):
         raise InputError(str(path), bounded_repr(data), accepted)
     return Counter(map(Problem.from_data, data))

@@ -15,6 +15,7 @@ from onedispatch.operators.emission.programs import Lookup
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device, find_device
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.machine.device import DeviceName
 
@@ -47,7 +48,7 @@ class CompileOptions:
     catalog: tuple[str, ...] | None = None
     pins: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def chooser(self) -> Selector:
         """Who chooses solutions. An empty selector is false, and asked all the same."""
         return selector_of(self.catalog, self.pins) if self.selector is None else self.selector
@@ -84,11 +85,11 @@ class CompileOptions:
         if selector is not None and (layers or pinned):
             raise InputError("selector", "one beside catalog= or pins=", "either", "leave one of them out")
         check_pins(pinned)
-        if selector is None:
-            selector_of(layers, pinned)  # refuses what is no catalog
         target = find_device(device)
         resources(target)  # refuses what no overlay can serve, also where shapes are still to come
-        return cls(target, selector=selector, catalog=layers, pins=pinned, **choices)
+        made = cls(target, selector=selector, catalog=layers, pins=pinned, **choices)
+        _ = made.chooser  # refuses what is no catalog
+        return made
 
 
 @dataclass(frozen=True)

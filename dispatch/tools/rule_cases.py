@@ -15,7 +15,6 @@ set, ``threshold`` how far results may be off, as a share of the largest number.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +23,13 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
+from onedispatch.dispatch.base.json_files import read_json
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, sort_nodes, type_name_of
 from onedispatch.dispatch.sources.targets import OPSET, Target, written
 from onedispatch.dispatch.tensorflow.reader import DOMAIN, edge
 from onedispatch.dispatch.tensorflow.signatures import ELEMENT_TYPES, Signature, signature_of
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError, ModelError
-from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.text import did_you_mean
 
 SEED = 2025
@@ -93,10 +92,7 @@ class Case:
 
 def read_prototype(path: Path) -> list[Any]:
     """Returns the cases of a JSON file, as data: one, or a list. Raises ``InputError``."""
-    try:
-        found = json.loads(read_file(path).decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), error_line(error), "a prototype in JSON", 'write {"op": ...}') from error
+    found = read_json(path, "a prototype in JSON", 'write {"op": ...}')
     return found if isinstance(found, list) else [found]
 
 

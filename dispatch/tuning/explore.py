@@ -2,7 +2,7 @@
 """How one problem is tuned: which tasks, one batch after the other, and when to stop.
 
 Tasks are data, so that other processes and machines can do them. What is asked next depends on what earlier
-tasks of this problem answered and on nothing else: the end is the same whoever works, in whatever order.
+tasks of this problem answered and on nothing else: the end is the same with any workers, in any order.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Run:
         return self.begun, -cost, self.number
 
     def advance(self, known: Known) -> None:
-        """Makes the next batches until one has a task that nobody answered yet."""
+        """Makes the next batches until one has a task without an answer."""
         while self.is_answered and not self.ended:
             try:
                 self.tasks = self._next()
@@ -80,14 +80,14 @@ class Run:
 class Order:
     """Gives the tasks of problems to workers and answers to their problems, until the clock says ``until``.
 
-    ``known`` are measured already; ``told`` hears of every answer.
+    ``known`` are measured already; ``notify`` is given every answer.
     """
 
     runs: Sequence[Run]
     workers: Workers
     known: Known
     until: float | None
-    told: Callable[[Sequence[tuple[Task, Answer]]], None]
+    notify: Callable[[Sequence[tuple[Task, Answer]]], None]
     _flying: dict[int, tuple[Run, int]] = field(default_factory=dict)  # by numbers of tasks
     _ready: deque[tuple[Run, int]] = field(default_factory=deque)  # to be submitted
     _numbers: int = 0
@@ -135,12 +135,12 @@ class Order:
 
     def _finished(self) -> list[Run]:
         """Takes what workers have done; the runs that this answers all tasks of."""
-        told: list[tuple[Task, Answer]] = []
+        answered: list[tuple[Task, Answer]] = []
         runs: list[Run] = []
         for number, answer in self.workers.finished():
             run, at = self._flying.pop(number)
             run.answers[at] = answer
-            told.append((run.tasks[at], answer))
+            answered.append((run.tasks[at], answer))
             runs += [run] if not run.missing() else []
-        self.told(told)
+        self.notify(answered)
         return runs

@@ -40,7 +40,7 @@ def tune(
 ) -> list[Tuning]:
     """Measures solutions of ``problems``, as long as that gains something, and returns the best of each.
 
-    Each begins with the search's solution, which is measured whatever the budget: what is returned is never
+    Each begins with the search's solution, which is measured in any case: what is returned is never
     slower. Then come those that the cost model finds nearly as good, and then those near the best so far,
     until three batches of these gain nothing. Without a budget the result is the same on every machine, with
     any number of workers. Problems that cost most, counted as often as they occur, come first.
@@ -75,13 +75,13 @@ def tune(
     tunings = [Tuning(problem, weight) for problem, weight in problems.items()]
     runs, kept = list(map(Run, range(len(tunings)), tunings)), _Log(log)
 
-    def told(answered: Sequence[tuple[Task, Answer]]) -> None:
+    def notify(answered: Sequence[tuple[Task, Answer]]) -> None:
         kept.append(answered)
         if progress is not None:
             progress(tunings)
 
     with workers_of(target, jobs, workers, scheduler) as those:
-        Order(runs, those, kept.known, until, told).go()
+        Order(runs, those, kept.known, until, notify).go()
     return tunings
 
 

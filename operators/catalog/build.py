@@ -8,13 +8,14 @@ one file.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from onedispatch.operators.catalog.catalog import FALLBACK, LAZY, MERGED, checksum
+from onedispatch.operators.catalog.catalog import FALLBACK, LAZY, MERGED
 from onedispatch.operators.catalog.container import SUFFIX, TEXT_SUFFIX, Child, Library, made_by
 from onedispatch.operators.catalog.features import ProblemFeatures
 from onedispatch.operators.catalog.files import open_file
@@ -22,7 +23,7 @@ from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.catalog.objects import SUFFIX as OBJECTS
 from onedispatch.operators.catalog.objects import CodeObjects, encode
 from onedispatch.operators.catalog.predicates import Always, And, Hardware, KernelIs, Types
-from onedispatch.operators.catalog.table import Entry, Table, TableData
+from onedispatch.operators.catalog.table import Entry, Table, TableData, best_entries
 from onedispatch.operators.catalog.tree import (
     METHODS,
     Branch,
@@ -31,6 +32,7 @@ from onedispatch.operators.catalog.tree import (
     Node,
     Rows,
     TableLeaf,
+    replaced,
     tables_of,
 )
 from onedispatch.operators.emission.programs import NestProgram
@@ -95,20 +97,12 @@ def _library(device: str, places: Mapping[_Place, Sequence[Entry]]) -> Library:
     tables: dict[str, TableData] = {}
     for place in sorted(places, key=lambda p: (p.operation, p.kernel, p.types)):
         table = place.table(name)
-        tables[table] = TableData(_best(places[place]))
+        tables[table] = TableData(best_entries(places[place]))
         when = And((KernelIs(place.kernel), Types(place.types)))
         operations[place.operation].append(Branch(when, TableLeaf(table)))
     tuned = ByOperation({operation: Rows(tuple(rows)) for operation, rows in operations.items()})
     root = Rows((Branch(Hardware(device), tuned), Branch(Always(), _METHODS)))
     return Library("merged", MERGED.format(name), device, root, tables, made_by=made_by())
-
-
-def _best(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The entry with the fewest cycles of every problem, ordered by their digests."""
-    best: dict[bytes, Entry] = {}
-    for entry in sorted(entries, key=lambda e: (e.cycles, e.solution.name)):
-        best.setdefault(entry.problem, entry)
-    return tuple(best[key] for key in sorted(best))
 
 
 # -- forms -------------------------------------------------------------------------------------
@@ -124,11 +118,11 @@ def split(library: Library) -> tuple[Library, dict[str, bytes]]:
         )
         file, data = f"catalog_{name}{SUFFIX}", child.to_bytes()
         files[file] = data
-        children[name] = Child(file, len(data), checksum(data), len(table.entries) + len(table.rules))
+        children[name] = Child(file, len(data), zlib.crc32(data), len(table.entries) + len(table.rules))
     data = fallback(library.made_by).to_bytes()
     files[f"{FALLBACK}{SUFFIX}"] = data
-    children[FALLBACK] = Child(f"{FALLBACK}{SUFFIX}", len(data), checksum(data), 0)
-    root = _with_fallback(library.tree)
+    children[FALLBACK] = Child(f"{FALLBACK}{SUFFIX}", len(data), zlib.crc32(data), 0)
+    root = replaced(library.tree, _METHODS, TableLeaf(FALLBACK))
     name = LAZY.format(library.device.partition("@")[0])
     return replace(library, kind="parent", name=name, tree=root, tables={}, children=children), files
 
@@ -136,23 +130,6 @@ def split(library: Library) -> tuple[Library, dict[str, bytes]]:
 def fallback(made: str = "") -> Library:
     """The child for what is not tuned, on every device: the search, and behind it plain tiles."""
     return Library("child", FALLBACK, "", _METHODS, made_by=made or made_by())
-
-
-def _with_fallback(node: Node) -> Node:
-    """A tree whose methods lie in the fallback child."""
-    if not isinstance(node, Rows):
-        return node
-    if node == _METHODS:
-        return TableLeaf(FALLBACK)
-    return Rows(tuple(Branch(row.when, _with_fallback(row.then)) for row in node.rows))
-
-
-def _without_fallback(node: Node) -> Node:
-    if node == TableLeaf(FALLBACK):
-        return _METHODS
-    if not isinstance(node, Rows):
-        return node
-    return Rows(tuple(Branch(row.when, _without_fallback(row.then)) for row in node.rows))
 
 
 def library_of(path: Path) -> Library:
@@ -169,7 +146,7 @@ def library_of(path: Path) -> Library:
         tables |= {n: Table(block, below.path, n).to_data() for n, block in below.tables.items()}
     device = opened.device.partition("@")[0]
     kind, name = ("child", opened.name) if opened.kind == "child" else ("merged", MERGED.format(device))
-    root = _without_fallback(opened.tree)
+    root = replaced(opened.tree, TableLeaf(FALLBACK), _METHODS)
     lost = sorted(set(tables_of(root)) - tables.keys())
     if lost:
         raise CatalogError(str(path), f"no tables {', '.join(lost)}", "every table that its tree names")
@@ -202,7 +179,7 @@ def joined(libraries: Sequence[Library]) -> Library:
         for name, table in library.tables.items():
             before = tables.get(name, TableData())
             rules = tuple(dict.fromkeys((*before.rules, *table.rules)))
-            tables[name] = TableData(_best((*before.entries, *table.entries)), rules)
+            tables[name] = TableData(best_entries((*before.entries, *table.entries)), rules)
     root = libraries[0].tree
     for other in libraries[1:]:
         root = _joined_trees(root, other.tree)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,16 +69,16 @@ class Catalog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # Children are opened later, when the working folder may be another.
         if not isinstance(path, str | os.PathLike):
             raise CatalogError("Catalog", bounded_repr(path), "a path")
+        # Absolute: children are opened later, when the working folder may be another.
         self.path = os.path.abspath(os.fspath(path))
         self._files: dict[str, Opened | None] = {}
         self._tables: dict[tuple[str, str], Table | None] = {}
         self._found: dict[str, Opened | None] = {}  # by the device's identity
         self._single = None if os.path.isdir(self.path) else open_file(self.path)
         self._objects: dict[str, CodeObjects | None] = {}
-        self._told = set[str]()
+        self._warned = set[str]()
         if self._single is None and not self.files:
             raise self._nothing("no catalog in it")
 
@@ -265,8 +264,8 @@ class Catalog:
 
     def _warn(self, text: str) -> None:
         """Warns, once: many problems find the same damage."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             warnings.warn(text, CatalogWarning, stacklevel=3)
 
     def names(self) -> set[str]:
@@ -301,8 +300,3 @@ class Catalog:
             sum(len(one.data) for one in opened.values()),
             sum(one.loaded for one in self._objects.values() if one is not None),
         )
-
-
-def checksum(data: bytes) -> int:
-    """The CRC-32 that a parent keeps of a child."""
-    return zlib.crc32(data)

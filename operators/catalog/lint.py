@@ -79,7 +79,7 @@ def _of_file(path: Path, devices: Sequence[Device]) -> Iterator[Finding]:
 
 
 def _of_tree(opened: Opened) -> Iterator[Finding]:
-    names = list(tree.tables_of(opened.tree))
+    nodes, names = list(tree.nodes_of(opened.tree)), tree.tables_of(opened.tree)
     for name, times in Counter(names).items():
         if times > 1:
             yield Finding("warning", opened.path, f"table {name} at {times} places of the tree")
@@ -87,23 +87,14 @@ def _of_tree(opened: Opened) -> Iterator[Finding]:
             yield Finding("error", opened.path, f"the tree names table {name}, which the file does not have")
     for name in sorted((opened.tables.keys() | opened.children.keys()) - set(names)):
         yield Finding("warning", opened.path, f"nothing leads to table {name}")
-    methods = set(tree.methods_of(opened.tree))
+    methods = any(isinstance(node, tree.MethodLeaf) for node in nodes)
     if opened.kind != "child" and not methods and FALLBACK not in opened.children:
         yield Finding("error", opened.path, "no fallback: a problem that is not tuned has no answer")
     if opened.name == FALLBACK and not methods:
         yield Finding("error", opened.path, "a fallback child without a method")
-    yield from _of_rows(opened, opened.tree)
-
-
-def _of_rows(opened: Opened, node: tree.Node) -> Iterator[Finding]:
-    if isinstance(node, tree.ByOperation):
-        for below in node.operations.values():
-            yield from _of_rows(opened, below)
-    if not isinstance(node, tree.Rows):
-        return
-    for row in node.rows:
-        yield from _of_predicate(opened, row.when)
-        yield from _of_rows(opened, row.then)
+    for node in nodes:
+        for row in node.rows if isinstance(node, tree.Rows) else ():
+            yield from _of_predicate(opened, row.when)
 
 
 def _of_predicate(opened: Opened, predicate: Predicate) -> Iterator[Finding]:

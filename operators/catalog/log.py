@@ -53,7 +53,7 @@ class Tuned:
 
     @classmethod
     def from_data(cls, data: Any) -> Tuned:
-        """What ``to_data`` made. Raises ``SolutionError`` for whatever else it may be."""
+        """What ``to_data`` made. Raises ``SolutionError`` for anything else."""
         return from_plain(cls, data, "row")
 
 

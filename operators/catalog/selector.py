@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from onedispatch.operators.catalog.catalog import Catalog, CatalogWarning
+from onedispatch.operators.catalog.catalog import Asked, Catalog, CatalogWarning
 from onedispatch.operators.catalog.choice import NEAREST, STAGES, Candidate, plain_solution
 from onedispatch.operators.catalog.features import Features
-from onedispatch.operators.catalog.tree import PLAIN, SEARCH, MethodLeaf
+from onedispatch.operators.catalog.tree import PLAIN, SEARCH, MethodLeaf, Tell
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -93,8 +93,9 @@ class CatalogSearch(Search):
 
     def solve(self, problem: Problem, device: Device) -> tuple[Solution, float]:
         """See ``Search.solve``; what a catalog has comes first."""
-        searched = _Searched(partial(super().solve, problem, device))
-        found, method = self._tuned(Features(problem, device), searched, None)
+        seen, searched = Features(problem, device), _Searched(partial(super().solve, problem, device))
+        asked, method = self._asked(seen, None)
+        found = _first_fitting(self._candidates(asked, seen, searched))
         how = method if found is None else found.how
         self.counts[how] = self.counts.get(how, 0) + 1
         if found is not None:
@@ -107,24 +108,20 @@ class CatalogSearch(Search):
         solution = plain_solution(problem, device)
         return solution, estimated(Schedule(problem.nest, device, solution))
 
-    def _tuned(self, seen: Features, searched: _Searched, walk: Walk | None) -> tuple[Candidate | None, str]:
-        """The candidate that is chosen, and the first method that the walks led to."""
-        asked = [(one, one.asked(seen, walk.tell if walk else None)) for one in self.catalogs]
-        methods = (o.leaf.method for _, found in asked for o in found if isinstance(o.leaf, MethodLeaf))
-        method = next(methods, SEARCH)
+    def _asked(self, seen: Features, tell: Tell | None) -> tuple[list[tuple[Catalog, list[Asked]]], str]:
+        """What the walks through all layers lead to, and the first method among it."""
+        asked = [(one, one.asked(seen, tell)) for one in self.catalogs]
+        leaves = (one.leaf for _, found in asked for one in found)
+        return asked, next((leaf.method for leaf in leaves if isinstance(leaf, MethodLeaf)), SEARCH)
+
+    def _candidates(
+        self, asked: Sequence[tuple[Catalog, list[Asked]]], seen: Features, searched: _Searched
+    ) -> Iterator[Candidate]:
+        """What tables offer, in the order of choice; those that do not fit, too."""
         for stage in STAGES:
             for catalog, leaves in asked:
                 offered = catalog.offers(leaves, seen, stage, self.pins)
-                if stage == NEAREST:
-                    offered = [_beside(one, searched) for one in offered]
-                if walk is not None:
-                    walk.candidates += offered
-                chosen = next((one for one in offered if not one.refusal), None)
-                if chosen is not None and (walk is None or walk.chosen is None):
-                    if walk is None:
-                        return chosen, method
-                    walk.chosen = chosen
-        return (walk.chosen if walk else None), method
+                yield from (_beside(one, searched) for one in offered) if stage == NEAREST else offered
 
     def explain(self, problem: Problem, device: Device) -> Walk:
         """The walk to a problem's solution, with all candidates, and what the search would take.
@@ -132,15 +129,21 @@ class CatalogSearch(Search):
         Raises ``SolutionError`` for another device than the problem's, ``Unsupported`` where nothing fits.
         """
         problem.check_device(device)
-        walk = Walk(problem.digest)
+        walk, seen = Walk(problem.digest), Features(problem, device)
         searched = _Searched(partial(super().solve, problem, device))
-        chosen, walk.method = self._tuned(Features(problem, device), searched, walk)
-        if searched.cycles is not None or chosen is None:
+        asked, walk.method = self._asked(seen, walk.tell)
+        walk.candidates = list(self._candidates(asked, seen, searched))
+        walk.chosen = _first_fitting(walk.candidates)
+        if searched.cycles is not None or walk.chosen is None:
             walk.searched, walk.searched_cycles = searched()
-        walk.solution = chosen.solution if chosen else walk.searched
-        if chosen is None and walk.method == PLAIN:
+        walk.solution = walk.chosen.solution if walk.chosen else walk.searched
+        if walk.chosen is None and walk.method == PLAIN:
             walk.solution = plain_solution(problem, device)
         return walk
+
+
+def _first_fitting(candidates: Iterable[Candidate]) -> Candidate | None:
+    return next((one for one in candidates if not one.refusal), None)
 
 
 class _Searched:

@@ -23,7 +23,7 @@ import sys
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -108,6 +108,14 @@ class Found(NamedTuple):
 # -- writing -----------------------------------------------------------------------------------
 
 
+def best_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entry with the fewest cycles of every problem, ordered by their digests."""
+    best: dict[bytes, Entry] = {}
+    for entry in sorted(entries, key=lambda e: (e.cycles, e.solution.name)):
+        best.setdefault(entry.problem, entry)
+    return tuple(best[key] for key in sorted(best))
+
+
 @dataclass
 class _Pool:
     """Solutions, each once, in the order of their names."""
@@ -124,11 +132,8 @@ class _Pool:
 
 
 def encode(table: TableData) -> bytes:
-    """The block of ``table``. Of entries of one problem, the one with the fewest cycles stays."""
-    best: dict[bytes, Entry] = {}
-    for entry in sorted(table.entries, key=lambda e: (e.cycles, e.solution.name)):
-        best.setdefault(entry.problem, entry)
-    entries = [best[key] for key in sorted(best)]
+    """The block of ``table``; see ``best_entries``."""
+    entries = best_entries(table.entries)
     pool = _Pool([*(e.solution for e in entries), *(r.solution for r in table.rules)])
     families: dict[bytes, list[int]] = defaultdict(list)
     for number, entry in enumerate(entries):

@@ -22,7 +22,7 @@ from onedispatch.transactions.base.text import counted
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-# What PyYAML raises: of scalars whose tag says more than they are, whatever its conversions do.
+# What PyYAML raises; for scalars whose tag says more than they are, what its conversions raise.
 _NO_YAML = yaml.YAMLError, ValueError, LookupError, ArithmeticError, AttributeError, TypeError
 _WIDE = 1 << 16  # a row stays on its line
 

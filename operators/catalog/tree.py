@@ -7,17 +7,15 @@ map of operations is looked up once. A table lies in the same file, or in a chil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.predicates import Predicate, predicate_of
 from onedispatch.transactions.base.errors import CatalogError
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
-
-Level = Literal["hardware", "operation", "problem", "table", "method"]
 
 SEARCH, PLAIN = "search", "plain"
 METHODS = (SEARCH, PLAIN)
@@ -79,28 +77,30 @@ def leaves(node: Node, seen: Features, tell: Tell | None = None, depth: int = 0)
         yield node
 
 
-def tables_of(node: Node) -> Iterator[str]:
-    """The names of all tables."""
+def nodes_of(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    below: Iterable[Node] = ()
     if isinstance(node, Rows):
-        for row in node.rows:
-            yield from tables_of(row.then)
+        below = (row.then for row in node.rows)
     elif isinstance(node, ByOperation):
-        for below in node.operations.values():
-            yield from tables_of(below)
-    elif isinstance(node, TableLeaf):
-        yield node.name
+        below = node.operations.values()
+    for one in below:
+        yield from nodes_of(one)
 
 
-def methods_of(node: Node) -> Iterator[str]:
-    """The methods at its leaves, with repetitions."""
-    if isinstance(node, Rows):
-        for row in node.rows:
-            yield from methods_of(row.then)
-    elif isinstance(node, ByOperation):
-        for below in node.operations.values():
-            yield from methods_of(below)
-    elif isinstance(node, MethodLeaf):
-        yield node.method
+def tables_of(node: Node) -> list[str]:
+    """The names of all tables, with repetitions."""
+    return [one.name for one in nodes_of(node) if isinstance(one, TableLeaf)]
+
+
+def replaced(node: Node, old: Node, new: Node) -> Node:
+    """A tree with ``new`` in place of every ``old`` that rows lead to."""
+    if node == old:
+        return new
+    if not isinstance(node, Rows):
+        return node
+    return Rows(tuple(Branch(row.when, replaced(row.then, old, new)) for row in node.rows))
 
 
 def to_data(node: Node) -> dict[str, Any]:

@@ -239,7 +239,7 @@ def test_text_that_is_edited_where_it_lies_is_read_again(tmp_path: Path) -> None
     assert selector_of([str(tmp_path), "none"]) is before
     with path.open("a") as file:
         file.write("# edited\n")
-    os.utime(path, ns=(1, 1))  # whatever the clock's steps are
+    os.utime(path, ns=(1, 1))  # clocks may step too coarsely to show the change
     assert selector_of([str(tmp_path), "none"]) is not before
 
 

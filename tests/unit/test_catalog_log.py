@@ -168,8 +168,8 @@ def test_a_killed_writer_loses_what_it_was_writing_at_most(path: Path, after: in
             last = said.readline()
         os.kill(process.pid, signal.SIGKILL)
         process.wait(60)
-        told = [line for line in (last, *said.read().splitlines()) if line.strip().isdigit()]
-    whole = int(told[-1]) + 1 if told else 0
+        lines = [line for line in (last, *said.read().splitlines()) if line.strip().isdigit()]
+    whole = int(lines[-1]) + 1 if lines else 0
     if path.exists():
         assert whole <= len(log.read(path)) <= whole + 1
     log.append(path, ROWS[1:2])
