@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
+from onedispatch.transactions.base.context import setting
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.files import MOST_READ, read_open, reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -99,18 +100,15 @@ def unchanged_files(pages: Pages) -> Iterator[None]:
     What the block raised itself may come of that: then it is the cause.
     """
     files: list[_Mapped] = []
-    token = _checked.set((pages, files))
-    try:
-        yield
-    except Exception as error:
-        for file in files:
-            file.check(pages, error)
-        raise
-    else:
+    with setting(_checked, (pages, files)):
+        try:
+            yield
+        except Exception as error:
+            for file in files:
+                file.check(pages, error)
+            raise
         for file in files:
             file.check(pages, None)
-    finally:
-        _checked.reset(token)
 
 
 def forget_pages() -> None:

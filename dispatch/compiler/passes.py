@@ -19,6 +19,7 @@ from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
+from onedispatch.transactions.base.context import setting
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,8 @@ _OBSERVERS: ContextVar[tuple[PassObserver, ...]] = ContextVar("observers", defau
 @contextmanager
 def observed(observer: PassObserver) -> Iterator[None]:
     """Shows ``observer`` the passes that run inside, in this thread."""
-    token = _OBSERVERS.set((*_OBSERVERS.get(), observer))
-    try:
+    with setting(_OBSERVERS, (*_OBSERVERS.get(), observer)):
         yield
-    finally:
-        _OBSERVERS.reset(token)
 
 
 def run_passes(passes: Sequence[Pass], value: Any, context: Context | ImportContext | None = None) -> Any:

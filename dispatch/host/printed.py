@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from onedispatch.transactions.base.context import setting
+
 Row = tuple[str, int, list[tuple[tuple[int, ...], str]]]  # kernel, lines lost, (member, text)
 
 
@@ -26,12 +28,8 @@ _PRINTED: ContextVar[Printed | None] = ContextVar("printed", default=None)
 @contextmanager
 def collecting(print_bytes: int) -> Iterator[Printed]:
     """Collects what kernels print on this thread while the context is open."""
-    printed = Printed(print_bytes)
-    token = _PRINTED.set(printed)
-    try:
+    with setting(_PRINTED, Printed(print_bytes)) as printed:
         yield printed
-    finally:
-        _PRINTED.reset(token)
 
 
 @contextmanager

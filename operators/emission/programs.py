@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from onedispatch.operators.scheduling.plain import plain
+from onedispatch.transactions.base.context import setting
 
 DIGEST_BYTES = 16
 # The folders that a program's bytes depend on, below the package; kernels are in their declarations' digests.
-SOURCES = ("operators/emission", "operators/scheduling", "operators/declarations", "transactions")
+SOURCES = (
+    *(f"operators/{room}" for room in ("declarations", "emission", "scheduling")),
+    *(f"transactions/{room}" for room in ("arguments", "format", "fusion", "machine", "packets")),
+)
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,8 @@ def record(key: tuple[Hashable, ...], program: NestProgram) -> None:
 @contextmanager
 def provided(lookups: Sequence[Lookup]) -> Iterator[None]:
     """Has what the block compiles ask these for programs, by their digests, one after the other."""
-    token = _LOOKUPS.set(tuple(lookups))
-    try:
+    with setting(_LOOKUPS, tuple(lookups)):
         yield
-    finally:
-        _LOOKUPS.reset(token)
 
 
 def prebuilt(key: tuple[Hashable, ...]) -> NestProgram | None:

@@ -30,6 +30,7 @@ from onedispatch.operators.layers.lowering import LayerPlugin
 from onedispatch.operators.layers.methods import LayerMethods
 from onedispatch.operators.plugin.plugin import make_known, map_to
 from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.context import setting
 
 _READ: ContextVar[list[type[Any]] | None] = ContextVar("read", default=None)
 
@@ -60,12 +61,8 @@ class Layer(LayerMethods):
 def only_reading() -> Iterator[list[type[Layer]]]:
     """Within the block this thread's layers are listed, and nothing of them is known: compiled bodies need
     not be there yet."""
-    found: list[type[Layer]] = []
-    token = _READ.set(found)
-    try:
+    with setting(_READ, list[type[Layer]]()) as found:
         yield found
-    finally:
-        _READ.reset(token)
 
 
 @public

@@ -28,6 +28,7 @@ from onedispatch.operators.declarations.registry import OpMapping
 from onedispatch.operators.declarations.statuses import CODES
 from onedispatch.operators.plugin.plugin_kernel import PluginKernel
 from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.transactions.base.context import setting
 from onedispatch.transactions.base.errors import InputError, KernelError, RuleError
 
 OnConflict = Literal["error", "first"]
@@ -154,12 +155,8 @@ def withdraw_extra(extra: Extra) -> None:
 @contextmanager
 def collecting(origin: str) -> Iterator[Batch]:
     """What this thread registers within belongs to the plug-in ``origin``; it is known once committed."""
-    batch = Batch(origin)
-    token = _COLLECTING.set(batch)
-    try:
+    with setting(_COLLECTING, Batch(origin)) as batch:
         yield batch
-    finally:
-        _COLLECTING.reset(token)
 
 
 def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:

@@ -26,6 +26,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
+from onedispatch.transactions.base.context import setting
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
@@ -56,11 +57,8 @@ _read: ContextVar[set[tuple[int, int]] | None] = ContextVar("read", default=None
 @contextlib.contextmanager
 def protecting_files() -> Iterator[None]:
     """Refuses, within the block, to overwrite a file that the block has read or written, under any name."""
-    before = _read.set(set())
-    try:
+    with setting(_read, set()):
         yield
-    finally:
-        _read.reset(before)
 
 
 def record_read(status: os.stat_result) -> None:
