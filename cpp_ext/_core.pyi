@@ -91,6 +91,8 @@ class device:
         """Simulator events without progress of the controller that count as livelock."""
     def set_print_bytes(self, bytes: int) -> None:
         """Of contexts made from now on: bytes that keep what an operation prints on a core; 0: none."""
+    def set_profile(self, on: bool) -> None:
+        """Of contexts made from now on: whether the engine finds what time goes into."""
     def set_trace(self, on: bool, calls: int) -> None:
         """Of contexts made from now on: whether kernel calls are traced, and how many are kept one by one."""
     @property
@@ -297,10 +299,12 @@ class run:
 
         cycles (array clock), seconds, operations, events (of the simulator), kernel_calls,
         timers [(id, cycle)], ddr_bytes_read and ddr_bytes_written (per kernel argument),
-        channels [{column, row, direction, channel, bytes, busy, stall}],
-        cores [{column, row, busy, calls}], registers [(address, value)] of READ_REGS;
+        channels [{column, row, direction, channel, bytes, busy, stall, lock}],
+        cores [{column, row, busy, calls, lock}], registers [(address, value)] of READ_REGS;
         where calls are traced, trace: {calls [(column, row, kernel, start, cycles, host ns)],
-        kernels [(kernel, calls, cycles, span, host ns)]}.
+        kernels [(kernel, calls, cycles, span, host ns)]}; where time is profiled, profile: {parts [name],
+        windows [{timer (-1: the end), cycles, parts [cycles], busy, read, written, bursts}], bin_cycles,
+        bins [{busy, read, written}] by column}.
         """
     def prints(self) -> list[tuple[int, int, int, tuple[str, int, list[tuple[tuple[int, ...], str]]]]]:
         """What kernels printed in the last execution, as far as it came where it failed: a row per core and

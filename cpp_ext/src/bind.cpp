@@ -25,6 +25,7 @@
 #include "bind_kernels.h"
 #include "bind_members.h"
 #include "bind_prints.h"
+#include "bind_reports.h"
 #include "program/charge.h"
 #include "program/signal_guard.h"
 #include "program/image.h"
@@ -116,15 +117,6 @@ void bind_signals(py::module_& m) {
   od::set_interrupt_check(&handle_signals);
 }
 
-py::dict place(const od::OpRef& op) {
-  py::dict more;
-  if (op.index >= 0) {
-    more["op_index"] = op.index;
-    more["byte_offset"] = op.byte_offset;
-  }
-  return more;
-}
-
 void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
@@ -161,76 +153,6 @@ void translate(std::exception_ptr thrown) {
   } catch (const std::out_of_range& error) {
     raise("DeviceError", {error.what(), "", "", ""});
   }
-}
-
-template <typename Items, typename Convert>
-py::list list_of(const Items& items, Convert convert) {
-  py::list all;
-  for (const auto& item : items) all.append(convert(item));
-  return all;
-}
-
-py::dict to_dict(const od::RunReport& report) {
-  py::dict all;
-  all["cycles"] = report.cycles;
-  all["seconds"] = report.seconds;
-  all["operations"] = report.operations;
-  all["events"] = report.events;
-  all["kernel_calls"] = report.kernel_calls;
-  all["calls_made"] = report.calls_made;
-  all["timers"] = report.timers;
-  all["ddr_bytes_read"] = report.ddr_read;
-  all["ddr_bytes_written"] = report.ddr_written;
-  all["ddr_burst_bytes"] = report.ddr_burst_bytes;
-  all["recorded"] = report.recorded;
-  all["registers"] = report.registers;
-  all["channels"] = list_of(report.channels, [](const auto& c) {
-    py::dict one("column"_a = c.column, "row"_a = c.row, "direction"_a = c.mm2s ? "MM2S" : "S2MM",
-                 "channel"_a = c.channel, "bytes"_a = c.bytes, "busy"_a = c.busy, "stall"_a = c.stall);
-    if (c.open) one["open"] = true;
-    return one;
-  });
-  all["cores"] = list_of(report.cores, [](const auto& c) {
-    return py::dict("column"_a = c.column, "row"_a = c.row, "busy"_a = c.busy, "calls"_a = c.calls);
-  });
-  if (report.traced) all["trace"] = trace_of(report);
-  return all;
-}
-
-py::dict to_dict(const od::ReplayReport& report) {
-  py::dict all = to_dict(report.run);
-  for (const char* name : {"registers", "kernel_calls", "calls_made", "cores", "recorded"}) all.attr("pop")(name);
-  for (const char* name : {"ddr_bytes_read", "ddr_bytes_written"}) all.attr("pop")(name);
-  all["finished"] = report.finished;
-  all["executed"] = report.executed;
-  all["settled_cycles"] = report.settled_cycles;
-  all["packets"] = report.packets;
-  all["handshakes"] = report.handshakes;
-  all["assumed_tokens"] = report.assumed_tokens;
-  all["packet_tokens"] = report.packet_tokens;
-  all["skipped"] = report.skipped;
-  all["stop"] = py::none();
-  if (!report.stop_kind.empty()) {
-    py::dict stop = place(report.stop_op);
-    stop["kind"] = report.stop_kind;
-    stop["text"] = shown(report.stop);
-    all["stop"] = stop;
-  }
-  all["arguments"] = list_of(report.arguments, [](const auto& a) {
-    return py::dict("argument"_a = a.argument, "first"_a = a.first, "end"_a = a.end, "read"_a = a.read,
-                    "written"_a = a.written);
-  });
-  all["assumed"] = list_of(report.assumed, [](const auto& a) {
-    return py::dict("column"_a = a.column, "row"_a = a.row, "lock"_a = a.lock, "times"_a = a.times, "set"_a = a.set);
-  });
-  all["absent_bds"] = list_of(report.absent_bds, [](const auto& a) {
-    return py::dict("column"_a = a.column, "row"_a = a.row, "bd"_a = a.bd, "times"_a = a.times);
-  });
-  all["unfinished"] = list_of(report.unfinished, [](const auto& u) {
-    return py::dict("column"_a = u.column, "row"_a = u.row, "direction"_a = u.mm2s ? "MM2S" : "S2MM",
-                    "channel"_a = u.channel, "words_left"_a = u.words_left, "moving"_a = u.moving, "why"_a = shown(u.why));
-  });
-  return all;
 }
 
 // A contiguous buffer of any Python object that has one.
@@ -339,6 +261,7 @@ void bind_device(py::module_& m) {
       .def("set_event_limit", &xrt::device::set_event_limit, py::arg("events"))
       .def("set_print_bytes", &xrt::device::set_print_bytes, py::arg("bytes"))
       .def("set_trace", &xrt::device::set_trace, py::arg("on"), py::arg("calls"))
+      .def("set_profile", &xrt::device::set_profile, py::arg("on"))
       .def_property_readonly("name", [](const xrt::device& d) { return d.description().name; })
       .def_property_readonly("xrt_name", [](const xrt::device& d) { return d.description().xrt_name; })
       .def_property_readonly("columns", [](const xrt::device& d) { return d.description().columns; })

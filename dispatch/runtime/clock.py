@@ -13,6 +13,7 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.executable_cache import prepared
 from onedispatch.dispatch.runtime.device import DeviceSession, TimedStep
+from onedispatch.dispatch.runtime.profile import Machine, Profile, joined
 from onedispatch.dispatch.runtime.report import RunReport, summed
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError
@@ -21,16 +22,25 @@ from onedispatch.transactions.base.errors import InputError
 def timing(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None = None) -> RunReport:
     """See ``CompiledModel.timing``."""
     start = time.perf_counter()
-    executable = _executable(model, shapes)
-    steps = _KEPT.take(executable, model.target)
+    return summed(_reports(_executable(model, shapes), model.target), (), time.perf_counter() - start)
+
+
+def profile(executable: Executable, target: Device) -> Profile:
+    """What the time of a run of the executable goes into; takes and raises what ``timing`` does."""
+    return joined([report.profile for report in _reports(executable, target)]) or Profile(Machine.of(target))
+
+
+def _reports(executable: Executable, target: Device) -> list[RunReport]:
+    """Of each dispatch."""
+    steps = _KEPT.take(executable, target)
     if steps is None:
-        session = DeviceSession(model.target, clock=True)
+        session = DeviceSession(target, clock=True, profile=True)
         steps = tuple(TimedStep(session, step) for step in executable.device_steps)
     reports = [step.report() for step in steps]
     for step in steps:
         step.reset()
-    _KEPT.keep(executable, model.target, steps)
-    return summed(reports, (), time.perf_counter() - start)
+    _KEPT.keep(executable, target, steps)
+    return reports
 
 
 _Kept = tuple[weakref.ref[Executable], Device, tuple[TimedStep, ...]]

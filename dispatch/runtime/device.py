@@ -25,6 +25,7 @@ from onedispatch.dispatch.plugins.engine import register_kernels
 from onedispatch.dispatch.runtime.blame import blamed
 from onedispatch.dispatch.runtime.built import require_built
 from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
+from onedispatch.dispatch.runtime.profile import profile_of
 from onedispatch.dispatch.runtime.report import (
     ChannelReport,
     CoreReport,
@@ -63,12 +64,14 @@ class DeviceSession:
         traced_calls: int | None = None,
         record: str = "off",
         clock: bool = False,
+        profile: bool = False,
     ) -> None:
         self._description = device
         self._device = core.device.from_description(device.description())
         self._device.set_print_bytes(print_bytes)
         self._device.set_record(record)
         self._device.set_clock(clock)
+        self._device.set_profile(profile)
         if threads is not None:
             self._device.set_threads(threads)
         if kernel_seconds is not None:
@@ -112,6 +115,10 @@ class DeviceSession:
         """Forgets the context: a run that failed leaves locks and queues as they were."""
         self._latest = None, None
         self._kernels.pop(image, None)
+
+    @property
+    def description(self) -> Device:
+        return self._description
 
     @property
     def launch_us(self) -> float:
@@ -385,6 +392,7 @@ def _full_report(
         _report(raw, step, session.launch_us),
         prints=tuple(prints),
         trace=trace_of(raw, step, session.array_hz),
+        profiled=profile_of(raw, step, session.description),
         host_work=tuple(work),
     )
 

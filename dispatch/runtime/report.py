@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.runtime.prints import Print
+from onedispatch.dispatch.runtime.profile import Profile
+from onedispatch.dispatch.runtime.profile import joined as joined_profiles
 from onedispatch.dispatch.runtime.trace import Trace, joined
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 
 
@@ -57,8 +60,8 @@ class ReloadReport:
 class ChannelReport:
     """A DMA channel that had a task: ``row`` 0 is the shim's, 1 the memory tile's, cores come behind.
 
-    Of the cycles in which it had one, data moved in ``busy``; in ``stall`` it waited for a lock, or for the
-    other side of its stream.
+    Of the cycles in which it had one, data moved in ``busy``; in ``stall`` it waited: for a lock in ``lock``
+    of them, in the others for the other side of its stream.
     """
 
     column: int
@@ -68,17 +71,20 @@ class ChannelReport:
     bytes: int
     busy: int
     stall: int
+    lock: int = 0
     dispatch: int = 0
 
 
 @dataclass(frozen=True)
 class CoreReport:
-    """A core that computed: cycles, and calls of kernels."""
+    """A core that computed: cycles, and calls of kernels. In ``lock`` cycles it had an operation, and waited
+    for data or for room."""
 
     column: int
     row: int
     busy: int
     calls: int
+    lock: int = 0
     dispatch: int = 0
 
 
@@ -112,6 +118,8 @@ class RunReport:
             alone. Modelled time and results are the same. ``"timed"``: a clock, nothing was made.
         channels: DMA channels that had a task: traffic and stalls.
         cores: those that computed.
+        profile: what the time went into; None without device steps. Of a run it is found when it is asked
+            for, which takes the time of ``CompiledModel.timing``; raises what that does.
     """
 
     dispatches: int
@@ -132,6 +140,16 @@ class RunReport:
     recorded: Sequence[str] = ()
     channels: Sequence[ChannelReport] = ()
     cores: Sequence[CoreReport] = ()
+    profiled: Profile | Callable[[], Profile] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        return self.profiled() if callable(self.profiled) else self.profiled
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies of a report are data: a profile that was not asked for is left behind."""
+        state = dict(self.__dict__)
+        return state | {"profiled": state.pop("profile", None)} if callable(self.profiled) else state
 
     @property
     def repack_seconds(self) -> float:
@@ -147,7 +165,12 @@ class RunReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it; of a trace, its sums."""
         trace = None if self.trace is None else [asdict(one) for one in self.trace.kernels]
-        return asdict(replace(self, trace=None)) | {"trace": trace, "repack_seconds": self.repack_seconds}
+        plain = asdict(replace(self, trace=None, profiled=None))
+        del plain["profiled"]
+        return plain | {
+            "trace": trace,
+            "repack_seconds": self.repack_seconds,
+        }
 
     def __str__(self) -> str:
         lines = [
@@ -265,4 +288,5 @@ def summed(reports: Sequence[RunReport], work: Sequence[HostWork], wall: float) 
         tuple(one for report in reports for one in report.recorded),
         channels,
         cores,
+        joined_profiles([report.profile for report in reports]),
     )

@@ -27,8 +27,10 @@ from onedispatch.dispatch.runtime.feeds import Inputs, checked_feed
 from onedispatch.dispatch.runtime.iobinding import IOBinding, Targets
 from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
 from onedispatch.dispatch.runtime.prints import Print, PrintObserver
+from onedispatch.dispatch.runtime.profile import Profile
 from onedispatch.dispatch.runtime.report import RunReport, summed
 from onedispatch.dispatch.runtime.runners import Runners
+from onedispatch.transactions import Device
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.cached import cached_property
@@ -70,10 +72,12 @@ class _Ended:
     steps: Sequence[Callable[[], RunReport]]
     work: tuple[HostWork, ...]
     seconds: float
+    profile: Callable[[], Profile]
 
     @cached_property
     def report(self) -> RunReport:
-        return summed([made() for made in self.steps], self.work, self.seconds)
+        report = summed([made() for made in self.steps], self.work, self.seconds)
+        return replace(report, profiled=self.profile) if report.dispatches else report
 
 
 @cache
@@ -82,6 +86,12 @@ def _core() -> Any:
     from onedispatch.dispatch.base.native import core
 
     return core
+
+
+def _profile(executable: Executable, target: Device) -> Profile:
+    from onedispatch.dispatch.runtime.clock import profile
+
+    return profile(executable, target)
 
 
 class InferenceSession:
@@ -340,7 +350,8 @@ class InferenceSession:
             reports = []
             for runner in runners:
                 reports.append(self._step(runner, values, direct))
-            self._last_run = _Ended(reports, work, time.perf_counter() - start)
+            profile = partial(_profile, executable, self.model.target)
+            self._last_run = _Ended(reports, work, time.perf_counter() - start, profile)
             self._running = False  # else the next run looks closer
             return executable, executable.results(values)
 

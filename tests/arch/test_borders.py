@@ -23,6 +23,8 @@ BINDINGS = (
     "bind_plugins.cpp",
     "bind_plugins.h",
     "bind_prints.cpp",
+    "bind_reports.cpp",
+    "bind_reports.h",
     "bind_prints.h",
     "bind_transactions.cpp",
 )

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run tells about itself.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,6 +21,7 @@ struct ChannelReport {
   uint64_t bytes;
   uint64_t busy;   // cycles in which data moved
   uint64_t stall;  // cycles with a task, waiting for a lock or for the other side
+  uint64_t lock;   // of them, those that waited for a lock
   bool open;       // replay: it sent to nowhere, or was fed from nowhere
 };
 
@@ -26,6 +29,7 @@ struct CoreReport {
   uint32_t column, row;
   uint64_t busy;   // cycles of compute
   uint64_t calls;  // of kernels
+  uint64_t lock;   // cycles in an operation, waiting for data or for room
 };
 
 // What the kernel of one operation printed on one core.
@@ -53,6 +57,37 @@ struct TracedKernel {
   uint64_t nanoseconds = 0;  // of this machine
 };
 
+// What time on a critical path goes into.
+enum class Part : uint8_t {
+  kCompute,  // a kernel call
+  kDdr,      // a transfer that device memory holds up
+  kLatency,  // of device memory, before a shim's data flows
+  kStream,   // a transfer that a stream port holds up
+  kTask,     // a DMA channel reads a descriptor, and begins with it
+  kLock,     // a core acquires and releases
+  kCommand,  // the controller's operations, control packets, parameter blocks that cores read
+  kLaunch,   // until the first operation
+};
+constexpr size_t kParts = 8;
+constexpr const char* kPartNames[kParts] = {"compute", "ddr", "latency", "stream", "task", "lock", "command", "launch"};
+
+// The time up to a timer mark, from the one before.
+struct ProfileWindow {
+  static constexpr uint32_t kEnd = ~0u;
+  uint32_t timer;  // its id; kEnd: the end of the run
+  uint64_t cycles;
+  std::array<uint64_t, kParts> parts;  // of the critical path; their sum is `cycles`
+  uint64_t busy;                       // cycles of compute that began meanwhile, of all cores
+  uint64_t read, written, bursts;      // bytes of device memory; and in whole bursts
+};
+
+struct ProfileReport {
+  std::vector<ProfileWindow> windows;
+  uint64_t bin_cycles = 0;
+  // By column: cycles of compute, bytes read from and written to device memory, by bins of time.
+  std::vector<std::array<std::vector<uint64_t>, 3>> bins;
+};
+
 // How a run was made, as far as recording goes; anything else says why the engine made it.
 constexpr const char* kPlayed = "played";
 constexpr const char* kRecorded = "recorded";
@@ -76,6 +111,8 @@ struct RunReport {
   bool traced = false;
   std::vector<TracedCall> calls;               // the first ones, as many as are kept
   std::map<uint32_t, TracedKernel> kernels;  // all of them, by digest
+  bool profiled = false;
+  ProfileReport profile;
 };
 
 // For a replay: a kernel argument that holds control packets, and where host addresses go in it.

@@ -92,6 +92,9 @@ class device {
   // kMostPrintBytes); and whether kernel calls are traced, so many of them one by one. Throw DeviceError.
   void set_print_bytes(uint64_t bytes);
   void set_trace(bool on, uint64_t calls);
+  // Of contexts made from now on: whether runs say what their time goes into. They are made by the engine, and take a
+  // little longer; modelled time is the same.
+  void set_profile(bool on);
   uuid register_xclbin(const xclbin& binary);
 
   struct State;

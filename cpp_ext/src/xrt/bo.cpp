@@ -121,6 +121,11 @@ void device::set_trace(bool on, uint64_t calls) {
   state_->options.trace_calls = static_cast<size_t>(calls);
 }
 
+void device::set_profile(bool on) {
+  const Hold hold = hold_monitor();
+  state_->options.profile = on;
+}
+
 uuid device::register_xclbin(const xclbin& binary) {
   const DeviceDescription wanted = [&] {
     try {

@@ -135,6 +135,7 @@ void Array::build() {
   arbiter_queue_.clear();
   ddr_ = DdrServer(timing_.ddr_bytes_per_cycle);  // a run that was cut off had requests of later times
   packets = 0;
+  if (options_.profile) profile_.forget(channels_.size(), cores_.size());
 }
 
 void Array::replace(std::unique_ptr<OverlayPolicy> overlay, std::unique_ptr<Executor> executor) {
@@ -208,17 +209,23 @@ void Array::handle(const Event& event) {
   switch (event.kind) {
     case EventKind::kSegment: {
       Channel& c = channels_[event.subject];
-      if (c.generation == event.generation) finish_segment(c);
+      if (c.generation != event.generation) break;
+      if (options_.profile) profile_.enter_channel(c.index, now);
+      finish_segment(c);
       break;
     }
     case EventKind::kBdDone: {
       Channel& c = channels_[event.subject];
-      if (c.generation == event.generation) finish_bd(c);
+      if (c.generation != event.generation) break;
+      if (options_.profile) profile_.enter_channel(c.index, now);
+      finish_bd(c);
       break;
     }
     case EventKind::kCore: {
       Core& core = cores_[event.subject];
-      if (core.generation == event.generation) resume_core(core);
+      if (core.generation != event.generation) break;
+      if (options_.profile) profile_.enter_core(core.index, now);
+      resume_core(core);
       break;
     }
     case EventKind::kAnswer: {

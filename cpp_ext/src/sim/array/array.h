@@ -22,6 +22,7 @@
 #include "sim/array/memory.h"
 #include "sim/array/overlay_policy.h"
 #include "sim/array/trace.h"
+#include "sim/engine/profile.h"
 #include "onedispatch/core_program.h"
 #include "onedispatch/device_description.h"
 #include "onedispatch/errors.h"
@@ -124,6 +125,7 @@ struct Channel : BdFootprint {
   // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
   std::vector<uint32_t> waiting_sources;
   uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
+  uint64_t locked = 0, locked_since = 0;  // waiting for locks
   uint32_t token_of = kNone;  // reply only: the channel whose token is under way
   uint32_t tokens = 0;        // of its tasks, that have reached the controller
   uint32_t queued = 0;
@@ -181,7 +183,7 @@ struct Core {
   uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
   uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
   uint64_t blocked_at = 0;    // kAcquire: since when; waiting pays what is owed
-  uint64_t busy = 0, calls = 0;
+  uint64_t busy = 0, calls = 0, locked = 0;
 };
 
 // Whether a run that comes again is made without the engine.
@@ -200,6 +202,7 @@ struct Options {
   size_t print_bytes = kPrintBytes;   // of the ring of a core's operation; 0: nothing is kept
   bool trace = false;                 // every kernel call is counted and timed
   size_t trace_calls = 0;             // of them, those that are kept one by one
+  bool profile = false;               // what time goes into is found
 };
 
 // Null where there is no such neighbour.
@@ -283,6 +286,7 @@ class Array {
   // What cores printed since the last time, by core.
   std::vector<PrintLog>& prints() { return prints_; }
   Trace& trace() { return trace_; }
+  Profile& profile() { return profile_; }
 
   uint64_t now = 0;  // cycles
   EventQueue events;
@@ -396,6 +400,8 @@ class Array {
   void serve_arbiter_queue();
   // Lets `words` words of the channel move from cycle `start` to `end`.
   void move_segment(Channel& channel, uint64_t words, uint64_t start, uint64_t end);
+  Link cause_of(const Channel& source, uint64_t start) const;
+  void count_ddr(Channel& channel, uint64_t words);
   void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start, uint64_t packets = 0);
   void finish_segment(Channel& source);
   void deliver_header(Channel& source, const Route& route);
@@ -459,6 +465,7 @@ class Array {
   void write_core_control(Core& core, uint32_t value);
   void stop_core(Core& core);
   void start_core(Core& core);
+  void schedule(Core& core, uint64_t delay, std::initializer_list<Spent> spent);
   void resume_core(Core& core);
   bool perform(Core& core);
   void finish_compute(Core& core);
@@ -506,6 +513,7 @@ class Array {
   std::vector<PrintLog> prints_;  // per core; they outlast its programs
   std::shared_ptr<OperationCache> operation_cache_;  // by their programs
   Trace trace_;
+  Profile profile_;
   std::vector<uint8_t> changed_;  // per tile
   DdrRegions regions_;
   DdrServer ddr_;

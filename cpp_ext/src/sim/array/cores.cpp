@@ -41,7 +41,7 @@ void Array::write_core_control(Core& core, uint32_t value) {
   if (!core.program) return start_core(core);
   if (core.woken_while_disabled) {
     core.woken_while_disabled = false;
-    events.push(now, EventKind::kCore, core.index, core.generation);
+    schedule(core, 0, {});
   }
 }
 
@@ -77,7 +77,12 @@ void Array::start_core(Core& core) {
   if (!core.program) fail(core, "no program", "a program image that names a known program");
   core.image = hash_words(tile.program.data(), size_t{4} * tile.program.size());
   core.state = Core::State::kRunning;
-  events.push(now, EventKind::kCore, core.index, core.generation);
+  schedule(core, 0, {});
+}
+
+void Array::schedule(Core& core, uint64_t delay, std::initializer_list<Spent> spent) {
+  if (options_.profile) profile_.schedule_core(core.index, spent);
+  events.push(now + delay, EventKind::kCore, core.index, core.generation);
 }
 
 void Array::resume_core(Core& core) {
@@ -100,7 +105,7 @@ void Array::resume_core(Core& core) {
   }
   const uint64_t delay = std::max<uint64_t>(1, core.owed_cycles);
   core.owed_cycles = 0;
-  events.push(now + delay, EventKind::kCore, core.index, core.generation);
+  schedule(core, delay, {{Part::kLock, delay}});
 }
 
 // True when the action is complete and no time passes.
@@ -142,8 +147,9 @@ bool Array::perform(Core& core) {
 void Array::end_acquire(Core& core) {
   core.owed_cycles -= std::min(core.owed_cycles, now - core.blocked_at);
   core.owed_cycles += timing_.core_lock;
+  if (core.action->lock != core.home_lock) core.locked += now - core.blocked_at;
   core.state = Core::State::kRunning;
-  events.push(now, EventKind::kCore, core.index, core.generation);
+  schedule(core, 0, {});
 }
 
 void Array::refuse_cycles(const Core& core, uint64_t cycles) const {
@@ -157,13 +163,14 @@ void Array::begin_compute(Core& core) {
   ++core.calls;
   core.busy += action.cycles;
   core.state = Core::State::kCompute;
-  const uint64_t cycles = std::max<uint64_t>(1, action.cycles + core.owed_cycles);
+  const uint64_t owed = core.owed_cycles, cycles = std::max<uint64_t>(1, action.cycles + owed);
   core.owed_cycles = 0;
   if (now + cycles > kMaxCycles) refuse_cycles(core, cycles);
   prints_[core.index].note(now);
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
   executor_->begin(core);
-  events.push(now + cycles, EventKind::kCore, core.index, core.generation);
+  if (options_.profile) profile_.compute(tiles_[core.tile].column, now + owed, action.cycles);
+  schedule(core, cycles, {{Part::kLock, owed}, {action.kernel != 0 ? Part::kCompute : Part::kCommand, cycles - owed}});
 }
 
 void Array::finish_compute(Core& core) {

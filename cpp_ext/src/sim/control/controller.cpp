@@ -81,6 +81,8 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   for (Channel& channel : array_.channels()) channel.tokens = 0;
   for (PrintLog& log : array_.prints()) log.take();
   array_.trace().start(options_.trace_calls);
+  if (options_.profile)
+    array_.profile().start(start_, array_.channels().size(), array_.cores().size(), array_.device().columns);
   begin_statistics();
 }
 
@@ -97,10 +99,11 @@ RunReport Simulator::run_engine(const uint8_t* bytes, size_t size, DdrRegions ar
   uint64_t end = 0;
   begin_run(transaction, std::move(arguments));
   try {
-    array_.events.push(array_.now + array_.timing().launch, EventKind::kController, 0, 0);
+    schedule(array_.timing().launch, Part::kLaunch);
     loop();
     check_finished();
     end = array_.now;
+    if (options_.profile) array_.profile().end(end);
     check_at_rest();
   } catch (SimulationError& error) {
     broken_ = true;
@@ -133,6 +136,7 @@ void Simulator::loop() {
     if (EventQueue::Upcoming next{}; array_.events.upcoming(&next)) array_.fetch(next);
     if (event.kind == EventKind::kController) {
       array_.now = event.time;
+      if (options_.profile) array_.profile().enter_controller(array_.now);
       step();
     } else {
       array_.handle(event);
@@ -182,9 +186,10 @@ void Simulator::step() {
     const uint64_t resume = array_.now + cost_of(op) + extra_cost_;
     ++next_;
     if (!array_.events.empty() && array_.events.next_time() <= resume) {
-      array_.events.push(resume, EventKind::kController, 0, 0);
+      schedule(resume - array_.now, Part::kCommand);
       return;
     }
+    if (options_.profile) array_.profile().pass(Part::kCommand, resume - array_.now);
     array_.now = resume;
   }
 }
@@ -240,16 +245,24 @@ bool Simulator::execute_custom(const Op& op) {
     case txn::op::MERGE_SYNC: return begin_tokens(op);
     case txn::op::DDR_PATCH: execute_patch(op); return true;
     case txn::op::READ_REGS: execute_read_registers(op); return true;
-    case txn::op::RECORD_TIMER:
-      if (charge_)
-        report_.timers.emplace_back(static_cast<uint32_t>(OD_FIELD(op, RECORD_TIMER, id)),
-                                    array_.now - start_);
-      return true;
+    case txn::op::RECORD_TIMER: record_timer(static_cast<uint32_t>(OD_FIELD(op, RECORD_TIMER, id))); return true;
     case txn::op::TIMER_134: return true;
     default:
       if (skips(op)) return true;
       unsupported(op, "operations with published semantics");
   }
+}
+
+void Simulator::record_timer(uint32_t id) {
+  if (!charge_) return;
+  report_.timers.emplace_back(id, array_.now - start_);
+  if (options_.profile) array_.profile().mark(id, array_.now);
+}
+
+// The controller goes on after so many cycles.
+void Simulator::schedule(uint64_t cycles, Part part) {
+  if (options_.profile) array_.profile().schedule_controller({{part, cycles}});
+  array_.events.push(array_.now + cycles, EventKind::kController, 0, 0);
 }
 
 void Simulator::unsupported(const Op& op, const std::string& accepted) const {
@@ -286,7 +299,7 @@ bool Simulator::begin_poll(const Op& op) {
 bool Simulator::wait_for_timer() {
   const uint64_t at = array_.timer_match(poll_address_, poll_mask_, poll_value_);
   if (at == 0) return false;
-  array_.events.push(at, EventKind::kController, 0, 0);
+  schedule(at - array_.now, Part::kCommand);
   return true;
 }
 
@@ -362,7 +375,7 @@ void Simulator::retry() {
   }
   if (!served) return;
   wait_ = Wait::kNone;
-  array_.events.push(array_.now + cost_of(transaction_->ops()[next_]), EventKind::kController, 0, 0);
+  schedule(cost_of(transaction_->ops()[next_]), Part::kCommand);
   ++next_;
   mark_effort();
 }

@@ -93,6 +93,8 @@ class Simulator {
   void step();
   bool execute(const Op& op);  // false: blocked
   bool execute_custom(const Op& op);
+  void record_timer(uint32_t id);
+  void schedule(uint64_t cycles, Part part);
   void execute_patch(const Op& op);
   void execute_read_registers(const Op& op);
   void execute_mask_write(const Op& op);
@@ -107,6 +109,7 @@ class Simulator {
   void check_at_rest();
   [[noreturn, gnu::cold]] void unsupported(const Op& op, const std::string& accepted) const;
 
+  uint64_t locked(const Channel& channel) const;
   void begin_statistics();
   void add_statistics();
   void finish_trace();
@@ -125,7 +128,7 @@ class Simulator {
   ArrayState state_;           // at rest
   bool state_known_ = false;   // no run of the engine since
   struct Counters {
-    uint64_t bytes = 0, busy = 0, active = 0, calls = 0;
+    uint64_t bytes = 0, busy = 0, active = 0, calls = 0, locked = 0;
   };
   std::vector<Counters> channel_base_, channel_sum_, core_base_, core_sum_;
 };

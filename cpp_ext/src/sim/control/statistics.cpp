@@ -6,6 +6,10 @@
 
 namespace onedispatch::sim {
 
+uint64_t Simulator::locked(const Channel& c) const {
+  return c.locked + (c.state == ChannelState::kAcquire ? array_.now - c.locked_since : 0);
+}
+
 void Simulator::begin_statistics() {
   const auto& channels = array_.channels();
   const auto& cores = array_.cores();
@@ -19,9 +23,9 @@ void Simulator::begin_statistics() {
   }
   for (size_t i = 0; i < channels.size(); ++i) {
     const Channel& c = channels[i];
-    channel_base_[i] = {c.bytes, c.busy, c.active + (c.running ? array_.now - c.active_since : 0), 0};
+    channel_base_[i] = {c.bytes, c.busy, c.active + (c.running ? array_.now - c.active_since : 0), 0, locked(c)};
   }
-  for (size_t i = 0; i < cores.size(); ++i) core_base_[i] = {0, cores[i].busy, 0, cores[i].calls};
+  for (size_t i = 0; i < cores.size(); ++i) core_base_[i] = {0, cores[i].busy, 0, cores[i].calls, cores[i].locked};
 }
 
 void Simulator::add_statistics() {
@@ -33,11 +37,13 @@ void Simulator::add_statistics() {
     Counters& sum = channel_sum_[i];
     sum.bytes += c.bytes - channel_base_[i].bytes;
     sum.busy += c.busy - channel_base_[i].busy;
+    sum.locked += locked(c) - channel_base_[i].locked;
     sum.active += c.active + (c.running ? array_.now - c.active_since : 0) - channel_base_[i].active;
   }
   for (size_t i = 0; i < cores.size(); ++i) {
     core_sum_[i].busy += cores[i].busy - core_base_[i].busy;
     core_sum_[i].calls += cores[i].calls - core_base_[i].calls;
+    core_sum_[i].locked += cores[i].locked - core_base_[i].locked;
   }
 }
 
@@ -59,17 +65,19 @@ void Simulator::finish_report(uint64_t events_before, uint64_t end) {
     const Tile& tile = array_.tiles()[c.tile];
     const uint64_t stall = sum.active > sum.busy ? sum.active - sum.busy : 0;
     report_.channels.push_back(
-        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall, array_.overlay().is_open(c)});
+        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall, std::min(stall, sum.locked), array_.overlay().is_open(c)});
   }
   for (size_t i = 0; i < core_sum_.size(); ++i) {
     const Counters& sum = core_sum_[i];
     report_.kernel_calls += sum.calls;
     if (sum.calls == 0) continue;
     const Tile& tile = array_.tiles()[array_.cores()[i].tile];
-    report_.cores.push_back(CoreReport{tile.column, tile.row, sum.busy, sum.calls});
+    report_.cores.push_back(CoreReport{tile.column, tile.row, sum.busy, sum.calls, sum.locked});
   }
   report_.calls_made = report_.kernel_calls;
   if (options_.trace) finish_trace();
+  report_.profiled = options_.profile;
+  report_.profile = array_.profile().take();
 }
 
 void Simulator::finish_trace() {

@@ -93,6 +93,7 @@ std::string Simulator::why_never_recorded() const {
   if (options_.clock) return kTimed;
   if (options_.record == Record::kOff) return "recording is off";
   if (options_.trace) return "kernel calls are traced";
+  if (options_.profile) return "the run is profiled";
   if (options_.event_limit != Options{}.event_limit) return "an event limit was set";
   return "";
 }

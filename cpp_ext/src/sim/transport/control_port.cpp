@@ -145,7 +145,7 @@ bool Array::header_from_data(Channel& s) {
   --s.words_left;
   s.bytes += 4;
   if (s.region) {
-    s.region->bytes_read += 4;
+    count_ddr(s, 1);
     serve_ddr(s, 1);
   }
   if (s.words_left == 0)
@@ -162,7 +162,7 @@ void Array::take_packet_words(Channel& s, uint64_t words) {
   executor_->take(s, s.packet_words.data() + before, words);
   s.words_left -= words;
   s.bytes += words * 4;
-  if (s.region) s.region->bytes_read += words * 4;
+  count_ddr(s, words);
 }
 
 void Array::finish_packet_segment(Channel& s) {

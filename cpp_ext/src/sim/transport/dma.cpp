@@ -119,10 +119,15 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   c.lag = 0;
   if ((!c.bd.valid && !overlay_->provides_bd(c)) || c.bd.compression) refuse_bd(c);
   c.ready_time = now + delay;
+  if (options_.profile) {
+    const uint64_t task = std::min<uint64_t>(delay, timing_.bd_setup + timing_.channel_start);
+    profile_.prepare(c.index, {{Part::kTask, task}, {Part::kLatency, delay - task}});
+  }
   if (c.bd.acquire) {
     const auto [lock, lock_tile] = lock_side(c, c.bd.acquire_lock, &known.acquire);
     if (!lock->waiters.empty() || !can_acquire(*lock, c.bd.acquire_value)) {
       c.state = ChannelState::kAcquire;
+      c.locked_since = now;
       lock->waiters.push_back(Waiter{Waiter::Kind::kChannel, c.index, c.bd.acquire_value});
       changed(c.tile);
       if (lock->waiters.size() > 1) wake(*lock, lock_tile);
@@ -144,6 +149,8 @@ void Array::activate(Channel& c) {
     if (c.words_left == 0) {
       // A BD without data only takes and gives locks.
       c.state = ChannelState::kDelay;
+      if (options_.profile)
+        profile_.schedule_channel(c.index, c.ready_time > now ? profile_.prepared(c.index) : Link(profile_.current(), {{Part::kTask, 1}}));
       events.push(std::max(now + 1, c.ready_time), EventKind::kBdDone, c.index, c.generation);
       return;
     }
@@ -393,6 +400,7 @@ void Array::reset_channel(Channel& c) {
     }
   }
   if (c.running) c.active += now - c.active_since;
+  if (c.state == ChannelState::kAcquire) c.locked += now - c.locked_since;
   ++c.generation;
   c.running = false;
   c.queued = 0;
@@ -485,7 +493,9 @@ void Array::wake(Lock& lock, uint32_t tile) {
     lock.taken = true;
     changed(tile);
     if (waiter.kind == Waiter::Kind::kChannel) {
-      activate(channels_[waiter.index]);
+      Channel& c = channels_[waiter.index];
+      c.locked += now - c.locked_since;
+      activate(c);
     } else {
       end_acquire(cores_[waiter.index]);
     }

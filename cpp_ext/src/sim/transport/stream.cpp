@@ -60,7 +60,24 @@ uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
   const unsigned shift = timing_.ddr_burst_shift;
   const uint64_t bytes = c.bursts.bursts(words, c.region->origin, shift) << shift;
   c.region->burst_bytes += bytes;
+  if (options_.profile) profile_.serve(bytes);
   return ddr_.serve(now, bytes);
+}
+
+// What a segment follows: what is handled now, or the channel whose descriptor was ready last.
+Link Array::cause_of(const Channel& s, uint64_t start) const {
+  if (start <= now) return Link(profile_.current(), {});
+  if (s.ready_time == start) return profile_.prepared(s.index);
+  for (const Destination& d : s.route->destinations)
+    if (channels_[d.channel].ready_time == start) return profile_.prepared(d.channel);
+  return Link(profile_.current(), {{Part::kTask, start - now}});
+}
+
+// Words that the channel has moved from or to device memory, if that is where its BD lies.
+void Array::count_ddr(Channel& c, uint64_t words) {
+  if (!c.region) return;
+  (c.mm2s ? c.region->bytes_read : c.region->bytes_written) += 4 * words;
+  if (options_.profile) profile_.transfer(tiles_[c.tile].column, !c.mm2s, std::min(c.segment_start, now), now, 4 * words);
 }
 
 void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start, uint64_t packets) {
@@ -80,15 +97,23 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
   // A stream that stood still pays the way through the switches again.
   if (start > s.last_end + timing_.bd_setup + timing_.channel_start + timing_.bd_chain) end += route.latency;
   end += packets * timing_.control_packet;  // the port takes them one after the other, and holds the stream up
+  const uint64_t streamed = end;
   if (s.region) end = std::max(end, serve_ddr(s, words));
   for (const Destination& d : route.destinations) {
     Channel& c = channels_[d.channel];
     if (header && !d.keeps_header) continue;
     c.state = ChannelState::kMoving;
+    c.segment_start = start;
     changed(c.tile);
     if (c.region) end = std::max(end, serve_ddr(c, words));
   }
   s.header_segment = header;
+  if (options_.profile) {
+    Link link = cause_of(s, start);
+    const bool commands = s.reply || !route.controls.empty();
+    link.add({end > streamed ? Part::kDdr : commands ? Part::kCommand : Part::kStream, end - start});
+    profile_.schedule_channel(s.index, link);
+  }
   move_segment(s, words, start, end);
 }
 
@@ -150,18 +175,18 @@ void Array::deliver_header(Channel& s, const Route& route) {
     if (!d.keeps_header) continue;
     Channel& c = channels_[d.channel];
     executor_->deliver(c, bytes, 1);
-    if (c.region) c.region->bytes_written += 4;
+    count_ddr(c, 1);
   }
   s.header_due = false;
 }
 
 // Counts what has moved from and to device memory; polls of memory look again.
 void Array::count_moved(Channel& s, const Route& route, uint64_t words) {
-  if (s.region) s.region->bytes_read += 4 * words;
+  count_ddr(s, words);
   for (const Destination& d : route.destinations) {
     Channel& c = channels_[d.channel];
     changed_memory(c);
-    if (c.region) c.region->bytes_written += 4 * words;
+    count_ddr(c, words);
   }
 }
 
