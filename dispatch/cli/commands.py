@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``onedispatch run | time | compile | inspect | compare | bench | ops | rule | ...``."""
+"""The command line: ``onedispatch run | time | profile | compile | inspect | bench | ops | rule | ...``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from onedispatch.dispatch.cli import (
     layer,
     models,
     ops,
+    profile,
     replay,
     rule,
     survey,
@@ -46,6 +47,7 @@ app = typer.Typer(
         "  [bold]onedispatch inspect model.onnx[/]            placement, buffers, schedules\n\n"
         "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
         "  [bold]onedispatch time model.onnx[/]               what a run would cost, without a run\n\n"
+        "  [bold]onedispatch profile model.onnx[/]            what bounds it, operator by operator\n\n"
         "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
         "  [bold]onedispatch tune model.onnx --log t.log[/]   faster solutions, measured\n\n"
         "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
@@ -55,6 +57,7 @@ app = typer.Typer(
 
 app.command("run")(takes_plugins(expands_flags(models.run)))
 app.command("time")(takes_plugins(expands_flags(models.time_model)))
+app.command("profile")(takes_plugins(expands_flags(profile.profile)))
 app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))

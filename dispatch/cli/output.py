@@ -64,6 +64,9 @@ _HIDDEN = re.compile(
 )
 
 
+_LEAST_NAME = 12  # columns of a terminal, for names
+
+
 def visible(text: str) -> str:
     """``text`` as a terminal may see it: what it would obey instead of showing is an escape."""
     return _HIDDEN.sub(lambda found: ascii(found.group())[1:-1], text)
@@ -127,6 +130,30 @@ def table(
     for row in rows:
         result.add_row(*(Text(visible(str(cell))) for cell in row))
     console.print(result)
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows below each other, without lines: names, then numbers to the right.
+
+    Names are as wide as the terminal leaves room for, and shortened in their middle.
+    """
+    texts = [[visible(cell) for cell in row] for row in (heads, *rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(heads))]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= console.width else " "
+    room = max(console.width - sum(widths[1:]) - len(gap) * (len(widths) - 1), _LEAST_NAME)
+    widths[0] = min(widths[0], room)
+    for index, row in enumerate(texts):
+        cells = [shortened(row[0], room).ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        console.print(Text(gap.join(cells)), style="bold cyan" if index == 0 else None, soft_wrap=True)
+
+
+def shortened(text: str, most: int) -> str:
+    """``text``, without its middle where it is longer than ``most``."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}\u2026{text[len(text) - (most - 1 - head) :]}"
 
 
 def number(text: str) -> int | None:

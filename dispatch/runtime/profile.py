@@ -78,9 +78,12 @@ class KindProfile:
 
 @dataclass(frozen=True)
 class TileProfile:
-    """What a tile did: cycles. A core computes, waits for data or for room (``waiting``) within operators, or
-    has nothing to do. Of other tiles: sums over their DMA channels, of the time in which they had tasks:
-    data moved, they waited for locks (``waiting``), or for the other side of a stream."""
+    """What a tile did: cycles, which add up to the run's.
+
+    A core computed (``busy``), or waited for data or for room within operators (``waiting``). Of a memory
+    tile or a shim, the mean of the DMA channels that had tasks: data moved, or they waited for locks.
+    ``rest``: for the other side of a stream, or for work. ``bytes``: of all channels.
+    """
 
     tile: str  # core, memory, shim
     column: int
@@ -260,10 +263,9 @@ def _tiles(raw: Mapping[str, Any]) -> Iterator[TileProfile]:
         if channel["row"] < len(_KINDS_OF_TILES):
             by_tile.setdefault((channel["row"], channel["column"]), []).append(channel)
     for (row, column), channels in sorted(by_tile.items()):
-        busy, stall, lock, nbytes = (
-            sum(one[key] for one in channels) for key in ("busy", "stall", "lock", "bytes")
-        )
-        yield TileProfile(_KINDS_OF_TILES[row], column, row, busy, lock, stall - lock, nbytes)
+        busy, lock = (sum(one[key] for one in channels) // len(channels) for key in ("busy", "lock"))
+        nbytes, rest = sum(one["bytes"] for one in channels), raw["cycles"] - busy - lock
+        yield TileProfile(_KINDS_OF_TILES[row], column, row, busy, lock, rest, nbytes)
     for core in sorted(raw["cores"], key=lambda one: (one["row"], one["column"])):
         rest = raw["cycles"] - core["busy"] - core["lock"]
         yield TileProfile("core", core["column"], core["row"], core["busy"], core["lock"], rest)

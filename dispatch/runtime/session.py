@@ -30,6 +30,7 @@ from onedispatch.dispatch.runtime.prints import Print, PrintObserver
 from onedispatch.dispatch.runtime.profile import Profile
 from onedispatch.dispatch.runtime.report import RunReport, summed
 from onedispatch.dispatch.runtime.runners import Runners
+from onedispatch.dispatch.runtime.summary import Summary, summary_of
 from onedispatch.transactions import Device
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
@@ -266,6 +267,16 @@ class InferenceSession:
             else row
             for row in executable.placement
         ]
+
+    @public
+    def summary(self) -> Summary:
+        """The verdict on the model, for the shapes used last: where its nodes run, how fast, what bounds it.
+
+        It takes the time of ``CompiledModel.timing``, and needs no run. Raises ``InputError`` where
+        ``placement`` does, and what ``timing`` raises.
+        """
+        key, executable = self.model.used_last()
+        return summary_of(self.device, executable, self.placed(key, executable), self.model.timing())
 
     @property
     @public

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on a model: how much of it runs on the NPU, how fast, and what bounds it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
+from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.runtime.profile import END, LAUNCH
+from onedispatch.dispatch.runtime.report import RunReport
+from onedispatch.transactions.base.text import counted
+
+_MOST_KINDS = 3  # that the verdict names
+_LEAST_SHARE = 0.05  # of the cycles, of a kind that it names
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A node on the host: why, what would map, what computes it, and how many bytes it makes."""
+
+    node: str
+    op_type: str
+    reason: str
+    nearest: str
+    engine: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``session.summary()`` says of a model, for the shapes used last.
+
+    Attributes:
+        npu, cpu, folded: counts of the model's nodes by place; folded ones were computed at compile time.
+        dispatches: kernel runs of one inference.
+        seconds: modelled seconds of all dispatches on the device; ``launch_seconds`` of the host come beside.
+        busy_share: of all cores and cycles, those that computed; 0 to 1.
+        bound: what most of the critical path goes into: "compute", "memory", "streams" or "commands"; "" for
+            a model that runs on the host alone.
+        kinds: device operators by kind with their share of the cycles, the largest first.
+        host: nodes on the host; those that make the most bytes first.
+    """
+
+    device: str
+    npu: int
+    cpu: int
+    folded: int
+    dispatches: int
+    seconds: float
+    launch_seconds: float
+    busy_share: float
+    bound: str
+    kinds: Sequence[tuple[str, float]]
+    host: Sequence[HostNode]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON takes it, with the verdict as text."""
+        return asdict(self) | {"verdict": str(self)}
+
+    def __str__(self) -> str:
+        texts = [self._where()]
+        if self.dispatches:
+            texts.append(
+                f"{duration(self.seconds)} on {self.device} (+ {duration(self.launch_seconds)} launch)"
+            )
+            texts += [f"cores {self.busy_share:.0%} busy", f"bound by {self.bound}"]
+            named = [one for one in self.kinds if one[1] >= _LEAST_SHARE][:_MOST_KINDS]
+            texts += [", ".join(f"{kind} {share:.0%}" for kind, share in named)] if named else []
+        return "; ".join(texts)
+
+    def _where(self) -> str:
+        count = self.npu + self.cpu + self.folded
+        nodes = counted(count, "node")
+        if not self.cpu:
+            runs = f"in {counted(self.dispatches, 'dispatch')}" if self.dispatches != 1 else "in one dispatch"
+            here = f"all {nodes}" if count > 1 else nodes
+            if not self.npu:
+                return f"{here} computed when the model was compiled"
+            folded = f", {self.folded:,} of them computed when it was compiled" if self.folded else ""
+            return f"{here} on the NPU {runs}{folded}"
+        if not self.npu:
+            return f"none of {nodes} on the NPU, {self.cpu:,} on the host"
+        on_npu = f"{self.npu + self.folded:,} of {nodes} on the NPU"
+        return f"{on_npu} in {counted(self.dispatches, 'dispatch')}, {self.cpu:,} on the host"
+
+
+def summary_of(
+    device: str, executable: Executable, placement: Sequence[NodePlacement], report: RunReport
+) -> Summary:
+    """Returns the summary of an executable, from the report of a run or of ``CompiledModel.timing``."""
+    counts = Counter(row.device for row in placement)
+    profile = report.profile
+    kinds: dict[str, int] = {}
+    for kind in profile.kinds() if profile else ():
+        kinds |= {kind.kind: kind.cycles} if kind.kind not in (LAUNCH, END) else {}
+    return Summary(
+        device,
+        counts["npu"],
+        counts["cpu"],
+        counts["folded"],
+        report.dispatches,
+        report.seconds,
+        report.launch_seconds,
+        profile.busy_share if profile else 0.0,
+        profile.bound if profile and profile.rows else "",
+        tuple((kind, cycles / report.cycles) for kind, cycles in kinds.items()),
+        tuple(host_nodes(executable, placement)),
+    )
+
+
+def host_nodes(executable: Executable, placement: Sequence[NodePlacement]) -> list[HostNode]:
+    """Returns the nodes on the host, those that make the most bytes first."""
+    made: dict[str, int] = {}
+    for step in executable.steps:
+        if isinstance(step, HostStep):
+            made |= {node.name: _result_bytes(step.graph, node.outputs) for node in step.graph.nodes}
+    rows = [
+        HostNode(row.node, row.op_type, row.reason, row.nearest, row.engine, made.get(row.node, 0))
+        for row in placement
+        if row.device == "cpu"
+    ]
+    return sorted(rows, key=lambda row: -row.nbytes)
+
+
+def _result_bytes(graph: Graph, names: Sequence[str]) -> int:
+    """Bytes of results; those of shapes that the run decides count as none."""
+    values = [graph.value(name) for name in names if name in graph.values]
+    return sum(prod(v.concrete_shape) * v.dtype.itemsize for v in values if v.is_concrete and v.dtype)
+
+
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
+def duration(seconds: float) -> str:
+    """A time as people read it: three digits and a unit."""
+    scale, unit = next(((s, u) for s, u in _UNITS if seconds >= s), _UNITS[-1])
+    value = seconds / scale
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
