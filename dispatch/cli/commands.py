@@ -13,6 +13,7 @@ from rich.text import Text
 
 from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.cli import (
+    advise,
     bench,
     catalog,
     compare,
@@ -48,6 +49,7 @@ app = typer.Typer(
         "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
         "  [bold]onedispatch time model.onnx[/]               what a run would cost, without a run\n\n"
         "  [bold]onedispatch profile model.onnx[/]            what bounds it, operator by operator\n\n"
+        "  [bold]onedispatch advise model.onnx[/]             edits that would help, each tried\n\n"
         "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
         "  [bold]onedispatch tune model.onnx --log t.log[/]   faster solutions, measured\n\n"
         "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
@@ -60,6 +62,7 @@ app.command("time")(takes_plugins(expands_flags(models.time_model)))
 app.command("profile")(takes_plugins(expands_flags(profile.profile)))
 app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
+app.command("advise")(takes_plugins(expands_flags(advise.advise)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
 app.command("bench")(takes_plugins(expands_flags(bench.bench)))
 app.command("tune")(takes_plugins(expands_flags(tune.tune)))

@@ -305,10 +305,13 @@ def pass_observers(passes: bool, folder: Path | None) -> Iterator[PassReport | N
 
 def with_executable(model: str, compiling: opening.CompileFlags) -> CompiledModel:
     """The model with an executable; dimensions that stay open are taken as 1."""
-    compiled = open_model(model, compiling)
+    return concrete(open_model(model, compiling), compiling.shapes)
+
+
+def concrete(compiled: CompiledModel, shapes: opening.Shapes) -> CompiledModel:
+    """The model with an executable, of ``shapes`` where it has none; dimensions that stay open are 1."""
     if compiled.executables:
         return compiled
-    shapes = compiling.shapes
     feed = opening.random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
     bound = {name: array.shape for name, array in feed.items()}
     out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)

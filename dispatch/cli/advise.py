@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch advise``: edits that move a model's nodes to the NPU or make it faster, each tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import onnx
+import typer
+from onnx import ModelProto
+from rich.text import Text
+
+from onedispatch.dispatch.cli import opening, verdict
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.models import concrete
+from onedispatch.dispatch.tools.advice.trials import Advice, Advisor
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.machine.device import device_names, find_device
+
+
+def advise(
+    model: opening.Model,
+    compiling: opening.CompileFlags,
+    apply: Annotated[
+        Path | None, typer.Option("--apply", help="Write the model with the edits that help together.")
+    ] = None,
+    json: out.Json = False,
+) -> None:
+    """Try edits that would move nodes to the NPU or make the model faster, and say what each gains.
+
+    An input of one number is frozen to the values that the model compares it with; nodes on the host compute
+    in a type that cores have, between casts; nodes at the end or the beginning that stay on the host are cut
+    off; then bfloat16, and other devices. Each edit is compiled and timed. --apply writes the model with
+    those that help, one after the other; the options that help beside them are printed.
+    """
+    opening.keep(model, apply)
+    proto = _proto(model)
+    options = compiling.requested.given
+    with out.errors.status(Text("compiling")) as status:
+        advisor = Advisor(
+            proto,
+            options,
+            compiling.shapes,
+            lambda compiled: concrete(compiled, compiling.shapes),
+            lambda text: status.update(Text(out.visible(f"trying: {text}"))),
+        )
+        advice = advisor.advise(
+            [name for name in device_names() if "_" not in name and find_device(name).name == name]
+        )
+    if apply is not None:
+        write_file(apply, advice.model.SerializeToString())
+    if json:
+        found = {"before": advice.before.as_dict(), "together": advice.together.as_dict()}
+        trials = [trial.as_dict() for trial in advice.trials]
+        best = [edit.text for edit in advice.best]
+        out.print_json(found | {"trials": trials, "best": best, "options": advice.options})
+        return
+    _show(advice, model, apply)
+
+
+def _proto(name: str) -> ModelProto:
+    source = opening.source(Path(name))
+    if isinstance(source, ModelProto):
+        return source
+    try:
+        return onnx.load(source)
+    except Exception as error:
+        raise InputError("advise", f"{name}: {error}", "an ONNX model: its nodes are edited") from error
+
+
+def _show(advice: Advice, model: str, apply: Path | None) -> None:
+    verdict.show(advice.before)
+    if not advice.trials:
+        out.tell("no edit is known that could help")
+        return
+    rows = [
+        (trial.edit.text, "yes" if trial.helps else "no", trial.gain, trial.edit.caution)
+        for trial in sorted(advice.trials, key=lambda one: not one.helps)
+    ]
+    out.table("Edits, each alone", ("edit", "helps", "gain", "what changes"), rows)
+    if not advice.best:
+        out.tell("none of them helps")
+        return
+    out.tell(f"together ({'; '.join(edit.text for edit in advice.best)}):")
+    out.tell(str(advice.together), style="bold")
+    flags = "".join(f" --{name} {value}" for name, value in advice.options.items())
+    if apply is not None:
+        out.tell(f"{apply}: the model with these edits; run it with: onedispatch run {apply} --random{flags}")
+    elif any(edit.change for edit in advice.best):
+        out.tell(f"onedispatch advise {model} --apply OUT.onnx writes it")

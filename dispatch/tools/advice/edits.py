@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits that may help a model: each changes the ONNX model, or an option of ``compile``.
+
+None is believed: ``trials`` compiles the model with each, and says what it gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
+from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.transactions.base.text import counted
+
+# Element types that cores have no kernels for, and those in which the same is computed there.
+_NARROWER: Mapping[int, int] = {
+    TensorProto.INT64: TensorProto.INT32,
+    TensorProto.DOUBLE: TensorProto.FLOAT,
+}
+_WORDS: Mapping[int, str] = {TensorProto.INT32: "tensor(int32)", TensorProto.FLOAT: "tensor(float)"}
+_COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
+# In the order in which they are taken together: what gives up least comes first.
+KINDS = ("freeze", "narrow", "cast", "cut", "precision", "device")
+_MOST_VALUES = 4  # that an input is frozen to, each in its turn
+_MOST_CASTS = 12  # nodes, those that make the most bytes first
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change: of the model (``change`` returns a new one), or of options of ``compile``.
+
+    ``kind`` is one of ``KINDS``. ``node`` is the node on the host that it is for, "" for none. ``caution``:
+    what it gives up.
+    """
+
+    kind: str
+    text: str
+    change: Callable[[ModelProto], ModelProto] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
+    caution: str = ""
+
+
+def edits_of(
+    model: ModelProto,
+    executable: Executable,
+    placement: Sequence[NodePlacement],
+    options: Mapping[str, str],
+    devices: Iterable[str],
+) -> list[Edit]:
+    """Returns the edits that are worth a trial: the inputs' values, the nodes on the host, the options."""
+    hosted = _Hosted(executable, placement)
+    return [
+        *freezes(model),
+        *(_narrowed(model) if hosted else ()),
+        *hosted.casts(model),
+        *hosted.cuts(model),
+        *_precisions(model, options),
+        *(
+            Edit("device", f"device {name}", options={"device": name})
+            for name in devices
+            if name != options.get("device")
+        ),
+    ]
+
+
+# -- inputs that are numbers -----------------------------------------------------------------------
+
+
+def freezes(model: ModelProto) -> Iterator[Edit]:
+    """Inputs of one number, frozen to values that the model compares them with; truths to either."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    for info in model.graph.input:
+        if info.name in constants or not _is_number(info):
+            continue
+        for value in _values(model, info, constants):
+            yield Edit(
+                "freeze",
+                f"set {info.name}={value}",
+                _Freeze(info.name, value),
+                caution=f"{info.name} is no input any more",
+            )
+
+
+def _is_number(info: ValueInfoProto) -> bool:
+    kind = info.type.tensor_type
+    whole = kind.elem_type in (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+    return whole and all(dim.dim_value == 1 for dim in kind.shape.dim)
+
+
+def _values(
+    model: ModelProto, info: ValueInfoProto, constants: Mapping[str, TensorProto]
+) -> Sequence[int | bool]:
+    if info.type.tensor_type.elem_type == TensorProto.BOOL:
+        return (True, False)
+    found: dict[int, None] = {}
+    for node in model.graph.node:
+        if node.op_type not in _COMPARISONS or info.name not in node.input:
+            continue
+        for other in node.input:
+            if other in constants:
+                found |= dict.fromkeys(int(v) for v in numpy_helper.to_array(constants[other]).flat)
+    return list(found)[:_MOST_VALUES]
+
+
+@dataclass(frozen=True)
+class _Freeze:
+    name: str
+    value: int | bool
+
+    def __call__(self, model: ModelProto) -> ModelProto:
+        made = _copy(model)
+        info = next(one for one in made.graph.input if one.name == self.name)
+        kind = info.type.tensor_type
+        shape = [dim.dim_value for dim in kind.shape.dim]
+        array = np.full(shape, self.value, helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        made.graph.initializer.append(numpy_helper.from_array(array, self.name))
+        made.graph.input.remove(info)
+        return made
+
+
+# -- nodes on the host ---------------------------------------------------------------------------
+
+
+class _Hosted:
+    """The nodes of a model that its executable leaves to the host."""
+
+    def __init__(self, executable: Executable, placement: Sequence[NodePlacement]) -> None:
+        named = {row.node for row in placement if row.device == "cpu"}
+        self._graphs = [step.graph for step in executable.steps if isinstance(step, HostStep)]
+        self._outputs = {
+            name: node.name
+            for graph in self._graphs
+            for node in graph.nodes
+            if node.name in named
+            for name in node.outputs
+            if name
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._outputs)
+
+    def name_of(self, node: NodeProto) -> str:
+        """The name that the placement has for a node; "" where it is not on the host."""
+        return next((self._outputs[name] for name in node.output if name in self._outputs), "")
+
+    def casts(self, model: ModelProto) -> Iterator[Edit]:
+        """Each node on the host that computes in a type without kernels, in a narrower one between casts."""
+        kinds = {name: _element(graph, name) for graph in self._graphs for name in _names(graph)}
+        opsets = {one.domain: one.version for one in model.opset_import}
+        found = []
+        for node in model.graph.node:
+            name = self.name_of(node)
+            if not name or node.op_type in ("Cast", "Constant"):
+                continue
+            changed = _castable(node, kinds, opsets.get(node.domain, 1))
+            if changed:
+                types = ", ".join(
+                    sorted({helper.tensor_dtype_to_np_dtype(to).name for to in changed.values()})
+                )
+                caution = "numbers beyond its range or precision change"
+                found.append(
+                    Edit(
+                        "cast",
+                        f"cast {name} to {types}",
+                        _Cast(node.output[0], changed),
+                        node=name,
+                        caution=caution,
+                    )
+                )
+        yield from found[:_MOST_CASTS]
+
+    def cuts(self, model: ModelProto) -> Iterator[Edit]:
+        """The model without the nodes on the host at its end, or at its beginning."""
+        nodes = list(model.graph.node)
+        hosted = [bool(self.name_of(node)) for node in nodes]
+        if not any(hosted) or all(hosted):
+            return
+        for side, dropped in (
+            ("end", _closed(nodes, hosted, "after")),
+            ("beginning", _closed(nodes, hosted, "before")),
+        ):
+            left = len(nodes) - len(dropped)
+            if dropped and left >= len(dropped):
+                first = next(self.name_of(nodes[i]) for i in sorted(dropped) if hosted[i])
+                text = f"cut {counted(len(dropped), 'node')} of {len(nodes):,} off its {side}, from {first}"
+                where = "behind" if side == "end" else "before"
+                caution = f"what they compute is left to the caller, {where} the model"
+                yield Edit(
+                    "cut", text, _Cut(frozenset(dropped), self._graphs[0]), node=first, caution=caution
+                )
+
+
+def _closed(nodes: Sequence[NodeProto], hosted: Sequence[bool], side: str) -> set[int]:
+    """Indices of the nodes on the host, with all that come after them (or before), if they are few."""
+    makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    taken: set[int] = set()
+    order = range(len(nodes)) if side == "after" else reversed(range(len(nodes)))
+    readers: dict[int, set[int]] = {i: set() for i in range(len(nodes))}
+    for i, node in enumerate(nodes):
+        for name in _read(node):
+            if name in makers:
+                readers[makers[name]].add(i)
+    makers_of = {i: {makers[name] for name in _read(node) if name in makers} for i, node in enumerate(nodes)}
+    for i in order:
+        near = makers_of[i] if side == "after" else readers[i]
+        if hosted[i] or near & taken:
+            taken.add(i)
+    return taken
+
+
+def _read(node: NodeProto) -> set[str]:
+    """Names that a node reads, those that its bodies capture included."""
+    names = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            for inner in body.node:
+                names |= _read(inner)
+    return names
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        yield from (*node.inputs, *node.outputs)
+
+
+def _element(graph: Graph, name: str) -> int:
+    """The element type of an edge as ONNX counts it; 0 where it is not known."""
+    dtype = graph.value(name).dtype if name else None
+    return helper.np_dtype_to_tensor_dtype(dtype) if dtype is not None else 0
+
+
+def _castable(node: NodeProto, kinds: Mapping[str, int], version: int) -> dict[str, int]:
+    """The edges of a node in types without kernels, and the types to cast them to: where its schema takes
+    those, of all its operands of one type together."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return {}
+    allowed = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
+    changed: dict[str, int] = {}
+    for names, formals in ((node.input, schema.inputs), (node.output, schema.outputs)):
+        for index, name in enumerate(names):
+            formal = formals[min(index, len(formals) - 1)]
+            to = _NARROWER.get(kinds.get(name, 0))
+            if to is not None and _WORDS[to] in allowed.get(formal.type_str, ()):
+                changed[name] = to
+    return changed
+
+
+@dataclass(frozen=True)
+class _Cast:
+    output: str  # of the node
+    changed: Mapping[str, int]
+
+    def __call__(self, model: ModelProto) -> ModelProto:
+        made = _copy(model)
+        nodes = list(made.graph.node)
+        at = next(i for i, node in enumerate(nodes) if self.output in node.output)
+        node, before, after = nodes[at], [], []
+        for i, name in enumerate(node.input):
+            if name in self.changed:
+                node.input[i] = f"{self.output}/cast_{i}"
+                before.append(helper.make_node("Cast", [name], [node.input[i]], to=self.changed[name]))
+        for i, name in enumerate(node.output):
+            if name in self.changed:
+                wide = next(w for w, narrow in _NARROWER.items() if narrow == self.changed[name])
+                node.output[i] = f"{self.output}/narrow_{i}"
+                after.append(helper.make_node("Cast", [node.output[i]], [name], to=wide))
+        del made.graph.node[:]
+        made.graph.node.extend([*nodes[:at], *before, node, *after, *nodes[at + 1 :]])
+        return made
+
+
+def _narrowed(model: ModelProto) -> Iterator[Edit]:
+    """All of float64 as float32, where the model's own inputs and outputs have no float64."""
+    ends = (*model.graph.input, *model.graph.output)
+    if any(one.type.tensor_type.elem_type == TensorProto.DOUBLE for one in ends):
+        return
+    found = any(_is_double(node) for node in model.graph.node)
+    if found or any(one.data_type == TensorProto.DOUBLE for one in model.graph.initializer):
+        caution = "24 bits of mantissa instead of 53"
+        yield Edit("narrow", "compute in float32 what is float64", _narrow, caution=caution)
+
+
+def _is_double(node: NodeProto) -> bool:
+    return any(
+        (one.name in ("to", "dtype") and one.i == TensorProto.DOUBLE)
+        or (one.HasField("t") and one.t.data_type == TensorProto.DOUBLE)
+        for one in node.attribute
+    )
+
+
+def _narrow(model: ModelProto) -> ModelProto:
+    made = _copy(model)
+    for tensor in made.graph.initializer:
+        _narrow_tensor(tensor)
+    for node in made.graph.node:
+        for one in node.attribute:
+            if one.name in ("to", "dtype") and one.i == TensorProto.DOUBLE:
+                one.i = TensorProto.FLOAT
+            if one.HasField("t"):
+                _narrow_tensor(one.t)
+    del made.graph.value_info[:]
+    return made
+
+
+def _narrow_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type == TensorProto.DOUBLE:
+        array = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    dropped: Collection[int]
+    graph: Graph
+
+    def __call__(self, model: ModelProto) -> ModelProto:
+        made = onnx.shape_inference.infer_shapes(_copy(model))
+        nodes = list(made.graph.node)
+        known = {one.name: one for one in (*made.graph.value_info, *made.graph.input, *made.graph.output)}
+        kept = [node for i, node in enumerate(nodes) if i not in self.dropped]
+        gone = [nodes[i] for i in self.dropped]
+        constants = {tensor.name for tensor in made.graph.initializer}
+        makes = {name for node in kept for name in node.output if name}
+        read_by_gone = set().union(*map(_read, gone))
+        made_by_gone = {name for node in gone for name in node.output if name}
+        outputs = [one.name for one in made.graph.output if one.name not in made_by_gone]
+        outputs += [name for name in makes if name in read_by_gone and name not in outputs]
+        reads = set().union(*map(_read, kept)) if kept else set()
+        inputs = [one.name for one in made.graph.input if one.name in reads]
+        inputs += [name for name in made_by_gone if name in reads]
+        del made.graph.node[:], made.graph.input[:], made.graph.output[:]
+        made.graph.node.extend(kept)
+        made.graph.input.extend(known.get(name, ValueInfoProto(name=name)) for name in inputs)
+        made.graph.output.extend(known.get(name, ValueInfoProto(name=name)) for name in outputs)
+        unused = [one for one in made.graph.initializer if one.name in constants - reads - set(outputs)]
+        for tensor in unused:
+            made.graph.initializer.remove(tensor)
+        return made
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def _precisions(model: ModelProto, options: Mapping[str, str]) -> Iterator[Edit]:
+    has_floats = any(tensor.data_type == TensorProto.FLOAT for tensor in model.graph.initializer)
+    if has_floats and options.get("precision", "fp32") == "fp32":
+        yield Edit("precision", "precision bf16", options={"precision": "bf16"}, caution="8 bits of mantissa")
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    made = ModelProto()
+    made.CopyFrom(model)
+    return made

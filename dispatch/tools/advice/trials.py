@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tries edits of a model: compiles it with each, for what moves to the NPU and what time it takes then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from onnx import ModelProto
+
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.driver.compile_model import compile_model
+from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.dispatch.runtime.summary import Summary, duration
+from onedispatch.dispatch.tools.advice.edits import KINDS, Edit, edits_of
+from onedispatch.transactions.base.errors import OneDispatchError
+from onedispatch.transactions.base.text import counted
+
+Concrete = Callable[[CompiledModel], CompiledModel]
+Progress = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An edit, and the model with it: ``summary``, or why it does not compile (``refused``)."""
+
+    edit: Edit
+    before: Summary
+    summary: Summary | None
+    refused: str = ""
+
+    @property
+    def helps(self) -> bool:
+        """Whether fewer nodes are on the host, or as many and it takes less time."""
+        if self.summary is None:
+            return False
+        return _merit(self.summary) < _merit(self.before)
+
+    @property
+    def gain(self) -> str:
+        """What it gains or loses, for people."""
+        if self.summary is None:
+            return f"does not compile: {self.refused}"
+        before, after = self.before, self.summary
+        texts = []
+        if after.cpu != before.cpu:
+            texts.append(f"{counted(after.cpu, 'node')} on the host instead of {before.cpu:,}")
+        if after.dispatches != before.dispatches:
+            texts.append(f"{counted(after.dispatches, 'dispatch')} instead of {before.dispatches:,}")
+        times = f"{duration(after.seconds)} instead of {duration(before.seconds)}"
+        return "; ".join([*texts, times if after.seconds != before.seconds else "the same time"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON takes it."""
+        return {
+            "edit": self.edit.text,
+            "node": self.edit.node,
+            "options": dict(self.edit.options),
+            "caution": self.edit.caution,
+            "helps": self.helps,
+            "gain": self.gain,
+            "refused": self.refused,
+            "summary": None if self.summary is None else asdict(self.summary),
+        }
+
+
+def _merit(summary: Summary) -> tuple[int, float]:
+    """Less is better: nodes on the host, then time, launches included."""
+    return summary.cpu, summary.seconds + summary.launch_seconds
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was tried on a model; ``best``: the edits that help, together, and what they gain together."""
+
+    before: Summary
+    trials: Sequence[Trial]
+    best: Sequence[Edit]
+    together: Summary
+    model: ModelProto  # with those of ``best`` that change it
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of ``compile`` among ``best``."""
+        return {name: value for edit in self.best for name, value in edit.options.items()}
+
+
+@dataclass(frozen=True)
+class _State:
+    """A model with edits that were taken."""
+
+    model: ModelProto
+    options: Mapping[str, str]
+    summary: Summary
+    taken: tuple[Edit, ...] = ()
+
+
+class Advisor:
+    """Compiles a model with edits, for what each gains.
+
+    Args:
+        model: the ONNX model, weights included.
+        options: of ``compile``, by name.
+        shapes: of inputs with open dimensions, by input; of inputs that an edit takes away, left out.
+        concrete: returns a compiled model with an executable.
+        progress: is called with the text of each edit before it is tried.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        options: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]],
+        concrete: Concrete,
+        progress: Progress = lambda _: None,
+    ) -> None:
+        self._model = model
+        self._options = options
+        self._shapes = shapes
+        self._concrete = concrete
+        self._progress = progress
+
+    def advise(self, devices: Iterable[str] = ()) -> Advice:
+        """Tries every edit alone, then those of the model and the precision that help, one after the other.
+
+        Raises what ``compile`` raises for the model as it is.
+        """
+        compiled = self._compiled(self._model, {})
+        session = InferenceSession(compiled)
+        start = _State(self._model, {}, session.summary())
+        trials = [self.tried(edit, start) for edit in self._edits(self._model, compiled, session, devices)]
+        return replace(self._best(start.summary, trials), trials=trials)
+
+    def _edits(
+        self, model: ModelProto, compiled: CompiledModel, session: InferenceSession, devices: Iterable[str]
+    ) -> list[Edit]:
+        _, executable = compiled.used_last()
+        named = {"device": compiled.device, "precision": compiled.precision}
+        return edits_of(model, executable, session.placement, named, devices)
+
+    def tried(self, edit: Edit, state: _State) -> Trial:
+        """Returns what an edit gains."""
+        options = {**state.options, **edit.options}
+        try:
+            return Trial(edit, state.summary, self._summary(self._changed(state.model, edit), options))
+        except OneDispatchError as error:
+            return Trial(edit, state.summary, None, error.statement())
+
+    def _best(self, before: Summary, trials: Sequence[Trial]) -> Advice:
+        """Takes edits by kind, of a kind the best first, while each still helps; but for devices.
+
+        Each kind's edits are those of the model as the kinds before left it.
+        """
+        state = _State(self._model, {}, before)
+        for kind in KINDS[:-1]:
+            if state.taken:
+                trials = self._trials_after(state, kind)
+            found = [trial for trial in trials if trial.edit.kind == kind and trial.helps]
+            for trial in sorted(found, key=lambda one: _merit(one.summary or before)):
+                state = self._taken(state, trial.edit)
+        return Advice(before, (), state.taken, state.summary, state.model)
+
+    def _trials_after(self, state: _State, kind: str) -> list[Trial]:
+        compiled = self._compiled(state.model, state.options)
+        edits = self._edits(state.model, compiled, InferenceSession(compiled), ())
+        return [self.tried(edit, state) for edit in edits if edit.kind == kind]
+
+    def _taken(self, state: _State, edit: Edit) -> _State:
+        """The model with one more edit, where that still helps."""
+        try:
+            changed = self._changed(state.model, edit)
+            options = {**state.options, **edit.options}
+            after = self._summary(changed, options)
+        except (OneDispatchError, StopIteration):  # an earlier one took away what it changes
+            return state
+        if _merit(after) >= _merit(state.summary):
+            return state
+        return _State(changed, options, after, (*state.taken, edit))
+
+    def _changed(self, model: ModelProto, edit: Edit) -> ModelProto:
+        self._progress(edit.text)
+        return model if edit.change is None else edit.change(model)
+
+    def _summary(self, model: ModelProto, options: Mapping[str, str]) -> Summary:
+        return InferenceSession(self._compiled(model, options)).summary()
+
+    def _compiled(self, model: ModelProto, options: Mapping[str, str]) -> CompiledModel:
+        inputs = {one.name for one in model.graph.input}
+        shapes = {name: shape for name, shape in self._shapes.items() if name in inputs}
+        given = {**self._options, **options, "fallback": "cpu"}
+        return self._concrete(compile_model(model, shapes=shapes, **given))

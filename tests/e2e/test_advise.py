@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on a model, and edits that help it: each is tried, and what is written computes the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli.commands import app
+from onedispatch.dispatch.runtime.summary import duration
+from onedispatch.dispatch.tools.advice.edits import KINDS
+from onedispatch.transactions.base.errors import InputError
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+FLOAT, INT64, DOUBLE = TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE
+ROW = (1, 64)
+
+
+def branch(name: str, factor: float) -> onnx.GraphProto:
+    """A body that multiplies what it captures."""
+    made = helper.make_tensor_value_info(f"{name}_y", FLOAT, ROW)
+    constant = numpy_helper.from_array(np.full(ROW, factor, np.float32), f"{name}_c")
+    node = helper.make_node("Mul", ["r", f"{name}_c"], [f"{name}_y"], name=f"{name}_mul")
+    return helper.make_graph([node], name, [], [made], [constant])
+
+
+def model() -> ModelProto:
+    """An input that decides a branch, float64 in the middle, and a result whose size depends on data."""
+    x, rate = (
+        helper.make_tensor_value_info("x", FLOAT, ROW),
+        helper.make_tensor_value_info("rate", INT64, []),
+    )
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Equal", ["rate", "k"], ["c"], name="equal"),
+        helper.make_node(
+            "If", ["c"], ["i"], "if", then_branch=branch("t", 2.0), else_branch=branch("e", 3.0)
+        ),
+        helper.make_node("Cast", ["i"], ["w"], name="wide", to=DOUBLE),
+        helper.make_node("Sub", ["w", "d"], ["s"], name="sub"),
+        helper.make_node("Cast", ["s"], ["f"], name="back", to=FLOAT),
+        helper.make_node("Sigmoid", ["f"], ["g"], name="sigmoid"),
+        helper.make_node("NonZero", ["g"], ["nz"], name="nonzero"),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(16000, np.int64), "k"),
+        numpy_helper.from_array(np.full(ROW, 0.5), "d"),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("nz", INT64, [2, "n"]),
+        helper.make_tensor_value_info("g", FLOAT, ROW),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, rate], outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(model(), path)
+    return path
+
+
+def onedispatch(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_edits_that_help_are_found_tried_and_written(written: Path, tmp_path: Path) -> None:
+    target = tmp_path / "better.onnx"
+    found = json.loads(onedispatch("advise", written, "--apply", target, "--json"))
+    assert found["before"]["cpu"] == 5 and found["together"]["cpu"] == 0
+    assert found["best"] == [
+        "set rate=16000",
+        "compute in float32 what is float64",
+        "cut 1 node of 8 off its end, from nonzero",
+    ]
+    trials = {one["edit"]: one for one in found["trials"]}
+    assert trials["set rate=16000"]["helps"] and trials["set rate=16000"]["summary"]["cpu"] == 4
+    assert not trials["cast sub to float32"]["helps"]
+    assert "device npu1" in trials
+
+    x = np.random.default_rng(0).standard_normal(ROW).astype(np.float32)
+    session = od.InferenceSession(target, fallback="error")
+    results = dict(zip([one.name for one in session.get_outputs()], session.run(None, {"x": x}), strict=True))
+    (wanted,) = onnxruntime.InferenceSession(written).run(["g"], {"x": x, "rate": np.array(16000, np.int64)})
+    np.testing.assert_allclose(results["g"], wanted, rtol=1e-5, atol=1e-6)
+    assert np.ptp(wanted) > 0.1
+
+
+def test_what_is_written_is_what_was_timed(written: Path, tmp_path: Path) -> None:
+    target = tmp_path / "better.onnx"
+    found = json.loads(onedispatch("advise", written, "--apply", target, "--json"))
+    again = json.loads(onedispatch("profile", target, "--json"))
+    assert again["summary"]["seconds"] == found["together"]["seconds"]
+    assert again["summary"]["cpu"] == 0
+
+
+def test_a_model_that_needs_nothing_is_left_alone(tmp_path: Path) -> None:
+    graph = od.Graph()
+    graph.output(graph.add_layer("Relu", [graph.input("x", (8, 64))]), "y")
+    path = tmp_path / "relu.onnx"
+    onnx.save(graph.to_onnx(), path)
+    found = json.loads(onedispatch("advise", path, "--json"))
+    assert found["best"] == [] and {one["edit"] for one in found["trials"]} == {"device npu1"}
+    assert "none of them helps" in onedispatch("advise", path)
+
+
+def test_bfloat16_is_an_option_beside_the_model(tmp_path: Path) -> None:
+    graph = od.Graph()
+    weights = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    graph.output(graph.add_layer("MatMul", [graph.input("x", (64, 512)), weights]), "y")
+    path = tmp_path / "product.onnx"
+    onnx.save(graph.to_onnx(), path)
+    found = json.loads(onedispatch("advise", path, "--json"))
+    assert found["options"] == {"precision": "bf16"}
+    assert found["together"]["seconds"] < found["before"]["seconds"]
+
+
+def test_models_that_are_no_onnx_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no.onnx"
+    path.write_bytes(b"\x08\x07nonsense")
+    result = CliRunner().invoke(app, ["advise", str(path)])
+    assert result.exit_code == 1 or result.exception is not None
+
+
+def test_kinds_are_what_edits_have() -> None:
+    assert len(set(KINDS)) == len(KINDS) and KINDS[-1] == "device"
+
+
+# -- the verdict ---------------------------------------------------------------------------------
+
+
+def test_the_verdict_counts_as_placement_and_times_as_a_run() -> None:
+    session = od.InferenceSession(model())
+    x = np.ones(ROW, np.float32)
+    session.run(None, {"x": x, "rate": np.array(16000, np.int64)})
+    summary = session.summary()
+    run = session.last_run
+    assert run is not None
+    assert summary.dispatches == run.dispatches and summary.seconds == run.seconds
+    places = [row.device for row in session.placement]
+    assert (summary.npu, summary.cpu, summary.folded) == tuple(map(places.count, ("npu", "cpu", "folded")))
+    assert [one.node for one in summary.host] != [] and summary.as_dict()["verdict"] == str(summary)
+    sizes = [one.nbytes for one in summary.host]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_verdict_reads_well() -> None:
+    graph = od.Graph()
+    x = graph.input("x", (64, 64))
+    graph.output(graph.add_layer("Softmax", [graph.add_layer("Relu", [x])]), "y")
+    session = od.InferenceSession(graph)
+    text = str(session.summary())
+    assert text.startswith("all 2 nodes on the NPU in one dispatch; "), text
+    assert " on npu2 (+ 45 us launch); cores " in text and "; bound by " in text
+    host = od.Graph()
+    host.output(host.add_layer("Det", [host.input("x", (8, 8))]), "y")
+    assert str(od.InferenceSession(host).summary()) == "none of 1 node on the NPU, 1 on the host"
+
+
+def test_a_verdict_needs_shapes() -> None:
+    graph = od.Graph()
+    graph.output(graph.add_layer("Relu", [graph.input("x", ("n", 64))]), "y")
+    with pytest.raises(InputError, match="shape"):
+        od.InferenceSession(graph).summary()
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0.0, "0 us"),
+        (9.46e-3, "9.46 ms"),
+        (45e-6, "45 us"),
+        (0.123, "123 ms"),
+        (2.5, "2.5 s"),
+        (999e-6, "999 us"),
+    ],
+)
+def test_times_have_three_digits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_profile_fits_the_terminal(written: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onedispatch.dispatch.cli import output
+
+    monkeypatch.setattr(output.console, "_width", width)
+    lines = onedispatch("profile", "models/digits.onnx", "--shape", "image=1,1,8,8", "--tiles").splitlines()
+    heads = [line for line in lines if line.startswith(("kind ", "operator "))]
+    assert len(heads) == 2 and all(word in heads[0] for word in ("compute", "memory", "streams", "commands"))
+    if width > 70:
+        assert max(map(len, lines)) <= width
+
+
+def test_profiles_are_sorted_and_cut(written: Path) -> None:
+    found = json.loads(onedispatch("profile", "models/digits.onnx", "--shape", "image=1,1,8,8", "--json"))
+    assert sum(found["profile"]["parts"].values()) == found["profile"]["cycles"]
+    text = onedispatch(
+        "profile", "models/digits.onnx", "--shape", "image=1,1,8,8", "--sort", "name", "--top", 2
+    )
+    assert "conv1 (conv)" in text and "softmax" in text and "and 6 more: --top 0 lists all" in text
+    result = CliRunner().invoke(app, ["profile", "models/digits.onnx", "--sort", "colour"])
+    assert result.exit_code == 1 and "--sort" in str(result.exception)
