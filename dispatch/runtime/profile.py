@@ -23,7 +23,9 @@ PARTS: Mapping[str, tuple[str, str]] = {
     "stream": ("streams", "transfers that a stream port holds up"),
     "task": ("streams", "DMA channels read descriptors and begin"),
     "lock": ("compute", "cores acquire and release locks"),
-    "command": ("commands", "the controller's operations, control packets, parameter blocks"),
+    "command": ("commands", "the controller's operations"),
+    "packet": ("commands", "control packets, and tokens of tasks that have ended"),
+    "block": ("commands", "cores read parameter blocks"),
     "launch": ("commands", "until the controller's first operation"),
 }
 BOUNDS = tuple(dict.fromkeys(bound for bound, _ in PARTS.values()))

@@ -65,11 +65,13 @@ enum class Part : uint8_t {
   kStream,   // a transfer that a stream port holds up
   kTask,     // a DMA channel reads a descriptor, and begins with it
   kLock,     // a core acquires and releases
-  kCommand,  // the controller's operations, control packets, parameter blocks that cores read
+  kCommand,  // the controller's operations
+  kPacket,   // control packets, and tokens of tasks
+  kBlock,    // cores read parameter blocks
   kLaunch,   // until the first operation
 };
-constexpr size_t kParts = 8;
-constexpr const char* kPartNames[kParts] = {"compute", "ddr", "latency", "stream", "task", "lock", "command", "launch"};
+constexpr size_t kParts = 10;
+constexpr const char* kPartNames[kParts] = {"compute", "ddr", "latency", "stream", "task", "lock", "command", "packet", "block", "launch"};
 
 // The time up to a timer mark, from the one before.
 struct ProfileWindow {

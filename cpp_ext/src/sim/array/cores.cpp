@@ -170,7 +170,7 @@ void Array::begin_compute(Core& core) {
   if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
   executor_->begin(core);
   if (options_.profile) profile_.compute(tiles_[core.tile].column, now + owed, action.cycles);
-  schedule(core, cycles, {{Part::kLock, owed}, {action.kernel != 0 ? Part::kCompute : Part::kCommand, cycles - owed}});
+  schedule(core, cycles, {{Part::kLock, owed}, {action.kernel != 0 ? Part::kCompute : Part::kBlock, cycles - owed}});
 }
 
 void Array::finish_compute(Core& core) {

@@ -111,7 +111,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
   if (options_.profile) {
     Link link = cause_of(s, start);
     const bool commands = s.reply || !route.controls.empty();
-    link.add({end > streamed ? Part::kDdr : commands ? Part::kCommand : Part::kStream, end - start});
+    link.add({end > streamed ? Part::kDdr : commands ? Part::kPacket : Part::kStream, end - start});
     profile_.schedule_channel(s.index, link);
   }
   move_segment(s, words, start, end);
