@@ -13,7 +13,6 @@ from rich.text import Text
 
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.models import concrete
 from onedispatch.dispatch.tools.advice.trials import Advice, Advisor
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
@@ -43,7 +42,7 @@ def advise(
             proto,
             options,
             compiling.shapes,
-            lambda compiled: concrete(compiled, compiling.shapes),
+            lambda compiled: opening.concrete(compiled, compiling.shapes),
             lambda text: status.update(Text(out.visible(f"trying: {text}"))),
         )
         advice = advisor.advise(

@@ -17,7 +17,9 @@ from onedispatch.dispatch.cli import (
     bench,
     catalog,
     compare,
+    diff,
     doctor,
+    gate,
     info,
     kernel,
     layer,
@@ -64,6 +66,8 @@ app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
 app.command("advise")(takes_plugins(expands_flags(advise.advise)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
+app.command("gate")(takes_plugins(expands_flags(gate.gate)))
+app.command("diff")(takes_plugins(expands_flags(diff.diff)))
 app.command("bench")(takes_plugins(expands_flags(bench.bench)))
 app.command("tune")(takes_plugins(expands_flags(tune.tune)))
 app.command("doctor")(doctor.doctor)

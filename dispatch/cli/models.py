@@ -20,14 +20,13 @@ from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import comparison, opening, traces
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
-from onedispatch.dispatch.cli.opening import open_model
+from onedispatch.dispatch.cli.opening import open_model, with_executable
 from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
-from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.devices import notes_of
-from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
+from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted
@@ -301,24 +300,6 @@ def pass_observers(passes: bool, folder: Path | None) -> Iterator[PassReport | N
         if folder is not None:
             stack.enter_context(observed(PassDump(dump_folder(folder))))
         yield report if passes else None
-
-
-def with_executable(model: str, compiling: opening.CompileFlags) -> CompiledModel:
-    """The model with an executable; dimensions that stay open are taken as 1."""
-    return concrete(open_model(model, compiling), compiling.shapes)
-
-
-def concrete(compiled: CompiledModel, shapes: opening.Shapes) -> CompiledModel:
-    """The model with an executable, of ``shapes`` where it has none; dimensions that stay open are 1."""
-    if compiled.executables:
-        return compiled
-    feed = opening.random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
-    bound = {name: array.shape for name, array in feed.items()}
-    out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
-    with opening.taken_as_one(compiled, shapes):
-        cache = ExecutableCache(compiled)
-        cache.executable(bound, feed)
-    return cache.model
 
 
 def _show_passes(report: PassReport) -> None:

@@ -20,7 +20,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.compiler.options import ImportOptions
-from onedispatch.dispatch.driver.executable_cache import prepared
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
 from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
 from onedispatch.dispatch.runtime.session import NodeArg
@@ -167,6 +167,30 @@ def open_model(name: str, flags: CompileFlags) -> CompiledModel:
         return compile_model(source(Path(name)), **options.given, shapes=bound)
 
 
+def with_executable(model: str, flags: CompileFlags) -> CompiledModel:
+    """The model with an executable; dimensions that stay open are taken as 1."""
+    return concrete(open_model(model, flags), flags.shapes)
+
+
+def concrete(compiled: CompiledModel, shapes: Shapes) -> CompiledModel:
+    """The model with an executable, of ``shapes`` where it has none; dimensions that stay open are 1."""
+    if compiled.executables:
+        return compiled
+    bound, made = first_executable(compiled, shapes)
+    out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
+    return made
+
+
+def first_executable(compiled: CompiledModel, shapes: Shapes) -> tuple[Shapes, CompiledModel]:
+    """The model with an executable for ``shapes``, open dimensions taken as 1; and all of its shapes."""
+    feed = random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
+    bound = {name: array.shape for name, array in feed.items()}
+    with taken_as_one(compiled, shapes):
+        cache = ExecutableCache(compiled)
+        cache.executable(bound, feed)
+    return bound, cache.model
+
+
 def keep(model: str, target: Path | None, inputs: list[str] | None = None) -> None:
     """Refuses to write over the model or an input now, and not when all is computed."""
     for name in (model, *(text.rpartition("=")[2] for text in inputs or ())):
@@ -183,6 +207,16 @@ def source(path: Path) -> Any:
 
         if str(path) in zoo.light_models():
             return zoo.randomised(zoo.find_model(str(path)))
+    return path
+
+
+def file_of(model: str) -> Path:
+    """The file that ``model`` names; a light model's, where there is no other of its name."""
+    path = Path(model)
+    if not path.exists():
+        from onedispatch.dispatch.tools import zoo
+
+        return zoo.light_models().get(model, path)
     return path
 
 

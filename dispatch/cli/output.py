@@ -162,6 +162,17 @@ def number(text: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
 
 
+_PERCENT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)%")
+
+
+def parse_share(option: str, text: str) -> float:
+    """``2%`` or ``0.5%`` as a share, 0.02 or 0.005. Raises ``InputError`` for other text."""
+    found = _PERCENT.fullmatch(text.strip())
+    if found is None or not text.isascii():
+        raise InputError(option, repr(text), "a percentage, with its sign", "for instance 2% or 0.5%")
+    return float(found[1]) / 100
+
+
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """``x=1,3,224,224`` as a dict. Raises ``InputError`` for other text, and for an input named twice."""
     shapes: dict[str, tuple[int, ...]] = {}

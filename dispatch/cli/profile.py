@@ -11,7 +11,6 @@ import typer
 from onedispatch.dispatch.base.arguments import choice, integer
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.models import with_executable
 from onedispatch.dispatch.runtime.profile import (
     BOUNDS,
     KindProfile,
@@ -52,7 +51,7 @@ def profile(
     """
     order = _ORDERS[choice("--sort", sort, tuple(_ORDERS))]
     most = integer("--top", top, 0, 1 << 31)
-    compiled = with_executable(model, compiling)
+    compiled = opening.with_executable(model, compiling)
     session = InferenceSession(compiled)
     with out.working("timing"):
         report = compiled.timing()

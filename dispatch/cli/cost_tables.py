@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``gate`` and ``diff`` print, and write as Markdown: totals, and operators that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.tools.cost_diff import CostDiff, OperatorChange
+from onedispatch.dispatch.tools.cost_record import CostRecord
+from onedispatch.dispatch.tools.gate import Verdict, share_text
+from onedispatch.transactions.base.text import counted, markdown_table
+
+_TOTALS = ("total", "before", "after", "change", "")
+_OPERATORS = ("operator", "kind", "before", "after", "change", "")
+_MOST_ROWS = 20  # operators that are shown, unless all are asked for
+
+
+def show_diff(diff: CostDiff, full: bool) -> None:
+    """The tables. ``full``: every operator, also those that take what they took."""
+    for line in (*(f"not alike: {one}" for one in diff.unlike), *(f"note: {one}" for one in diff.notes)):
+        out.tell(line)
+    out.table(_title(diff), _TOTALS, _total_rows(diff), right=(1, 2, 3))
+    rows, rest = _operators(diff, full)
+    if rows:
+        out.table("Cycles of operators", _OPERATORS, map(_operator_row, rows), right=(2, 3, 4))
+    for line in (*rest, *_moves(diff)):
+        out.tell(line)
+
+
+def _title(diff: CostDiff) -> str:
+    before, after = _name(diff.before), _name(diff.after)
+    return f"{before} beside itself" if before == after else f"{before}, then {after}"
+
+
+def _name(record: CostRecord) -> str:
+    return f"{record.model} on {record.device}"
+
+
+def _total_rows(diff: CostDiff) -> list[tuple[str, ...]]:
+    return [
+        (
+            one.what,
+            _number(one.before),
+            _number(one.after),
+            _percent(one.change),
+            _mark(one.beyond, one.worse),
+        )
+        for one in diff.totals
+    ]
+
+
+def _mark(beyond: bool, worse: bool) -> str:
+    return ("more" if worse else "less") if beyond else ""
+
+
+def _operators(diff: CostDiff, full: bool) -> tuple[list[OperatorChange], list[str]]:
+    """Rows to show, and lines about those that are not."""
+    if full:
+        return list(diff.operators), []
+    changed = diff.changed
+    shown, bound = _worst(changed), share_text(diff.tolerance)
+    same, more = len(diff.operators) - len(changed), len(changed) - len(shown)
+    if not changed:
+        return [], [f"no operator of {same} differs by more than {bound}"] if same else []
+    rest = [f"and {counted(more, 'more operator')} (--full)"] if more else []
+    return shown, [*rest, *([f"{counted(same, 'other operator')} within {bound}"] if same else [])]
+
+
+def _worst(changed: list[OperatorChange]) -> list[OperatorChange]:
+    """Of many those that changed most, in their order."""
+    if len(changed) <= _MOST_ROWS:
+        return changed
+    most = sorted(changed, key=lambda one: -abs(one.cycles))[:_MOST_ROWS]
+    return [one for one in changed if one in most]
+
+
+def _operator_row(one: OperatorChange) -> tuple[str, ...]:
+    return one.name, one.op_type, _cycles(one.before), _cycles(one.after), _percent(one.change), one.verdict
+
+
+def _moves(diff: CostDiff) -> Iterator[str]:
+    for node in diff.to_host:
+        yield f"moved to the host: {node.node} ({node.op_type}): {node.reason}"
+    for node in diff.to_device:
+        yield f"moved to the device: {node.node} ({node.op_type})"
+
+
+def _cycles(cycles: int | None) -> str:
+    return "–" if cycles is None else f"{cycles:,}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def _percent(change: float | None) -> str:
+    if change is None or change == float("inf"):
+        return "" if change is None else "new"
+    return f"{change:+.2%}"
+
+
+# -- gates --------------------------------------------------------------------------------------
+
+
+def cost_line(record: CostRecord) -> str:
+    """A record in one line."""
+    parts = [
+        f"{_name(record)}: {record.us:,.1f} us ({record.cycles:,} cycles)",
+        f"{record.ddr_bytes / 1e6:,.2f} MB of DDR traffic",
+        counted(record.dispatches, "dispatch"),
+    ]
+    placed = record.placement
+    if placed is not None:
+        npu, cpu = placed.get("npu", 0), placed.get("cpu", 0)
+        parts.append(f"{npu} of {counted(npu + cpu, 'node')} on the device")
+    return ", ".join(parts)
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The last line of a gate."""
+    return "gate met" if verdict.met else f"gate not met: {counted(len(verdict.failures), 'failure')}"
+
+
+def show_verdict(verdict: Verdict, full: bool) -> None:
+    """Failures first, a line each, which a script finds by its first word; then the tables."""
+    for failure in verdict.failures:
+        out.say(f"FAILED {failure}")
+    if verdict.diff is not None:
+        show_diff(verdict.diff, full)
+    out.say(cost_line(verdict.record))
+    out.say(verdict_line(verdict))
+
+
+def diff_markdown(diff: CostDiff, full: bool) -> str:
+    """The tables of a diff, as pages of code review show them."""
+    rows, rest = _operators(diff, full)
+    parts = [_title(diff), markdown_table(_TOTALS, _total_rows(diff))]
+    parts += [markdown_table(_OPERATORS, map(_operator_row, rows))] if rows else []
+    lines = [*(f"not alike: {one}" for one in diff.unlike), *diff.notes, *rest, *_moves(diff)]
+    return "\n\n".join([*parts, *lines]) + "\n"
+
+
+def verdict_markdown(verdict: Verdict, full: bool) -> str:
+    """The same of a gate, with what failed at the top."""
+    head = [f"### OneDispatch: {verdict_line(verdict)}", cost_line(verdict.record)]
+    failed = "\n".join(f"- `{one.option}`: {one.found}" for one in verdict.failures)
+    page = "\n\n".join([*head, *([failed] if failed else [])]) + "\n"
+    return page if verdict.diff is None else f"{page}\n{diff_markdown(verdict.diff, full)}"

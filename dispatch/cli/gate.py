@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch gate``: fails where a model costs more than it may, or than it did."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onedispatch.dispatch.cli import opening
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.cost_tables import show_verdict, verdict_markdown
+from onedispatch.dispatch.tools.cost_diff import compare_costs
+from onedispatch.dispatch.tools.cost_record import CostRecord, read_record, record_of
+from onedispatch.dispatch.tools.gate import Limits, judge
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.files import check_target, write_file
+
+NOT_MET = 2  # the exit code
+
+Full = Annotated[bool, typer.Option("--full", help="Every operator, not only those that differ.")]
+Markdown = Annotated[
+    Path | None, typer.Option("--markdown", help="Write what is found as Markdown too, for a summary page.")
+]
+
+
+@dataclass(frozen=True)
+class LimitFlags:
+    """The most that a model may cost."""
+
+    max_us: Annotated[float | None, typer.Option(help="Modelled microseconds on the device, at most.")] = None
+    max_ms: Annotated[float | None, typer.Option(help="The same in milliseconds.")] = None
+    max_cycles: Annotated[int | None, typer.Option(help="Cycles of the array's clock, at most.")] = None
+    max_ddr_mb: Annotated[
+        float | None, typer.Option(help="Bytes read from and written to device memory, in 10^6, at most.")
+    ] = None
+    max_dispatches: Annotated[int | None, typer.Option(help="Kernel runs on the device, at most.")] = None
+    no_cpu: Annotated[bool, typer.Option("--no-cpu", help="No node may run on the host.")] = False
+    min_npu_share: Annotated[
+        str | None, typer.Option(help="Of the nodes that a run computes, those on the device at least: 95%.")
+    ] = None
+
+    @property
+    def limits(self) -> Limits:
+        """Raises ``InputError`` for what is no limit."""
+        for option in ("max_us", "max_ms", "max_cycles", "max_ddr_mb", "max_dispatches"):
+            most = getattr(self, option)
+            if most is not None and not (math.isfinite(most) and most >= 0):
+                raise InputError(f"--{option.replace('_', '-')}", f"{most:g}", "a number from 0")
+        share = None
+        if self.min_npu_share is not None:
+            share = out.parse_share("--min-npu-share", self.min_npu_share)
+        return Limits(
+            self.max_us,
+            self.max_ms,
+            self.max_cycles,
+            self.max_ddr_mb,
+            self.max_dispatches,
+            self.no_cpu,
+            share,
+        )
+
+
+@dataclass(frozen=True)
+class BaselineFlags:
+    """What it may cost beside what it did."""
+
+    baseline: Annotated[
+        Path | None, typer.Option(help="What the model cost before: a file of --write-baseline.")
+    ] = None
+    tolerance: Annotated[
+        str | None,
+        typer.Option(help="How much more than the baseline is let pass, in all: 2%.  [default: 0%]"),
+    ] = None
+    max_regression: Annotated[
+        str | None, typer.Option(help="How much longer any operator may take than in the baseline: 10%.")
+    ] = None
+    write_baseline: Annotated[
+        Path | None, typer.Option(help="Write what the model costs now, for --baseline.")
+    ] = None
+
+    @property
+    def shares(self) -> tuple[float, float | None]:
+        """The tolerance, and what an operator may take longer. Raises ``InputError`` for no percentages, and
+        for either without a baseline."""
+        for option, text in (("--tolerance", self.tolerance), ("--max-regression", self.max_regression)):
+            if text is not None and self.baseline is None:
+                raise InputError(option, f"{text!r}, without --baseline", "--baseline, which it is for")
+        tolerance = 0.0 if self.tolerance is None else out.parse_share("--tolerance", self.tolerance)
+        if self.max_regression is None:
+            return tolerance, None
+        return tolerance, out.parse_share("--max-regression", self.max_regression)
+
+    @property
+    def before(self) -> CostRecord | None:
+        """The baseline, where there is one."""
+        return None if self.baseline is None else read_record(self.baseline)
+
+
+def gate(
+    model: opening.Model,
+    limits: LimitFlags,
+    against: BaselineFlags,
+    compiling: opening.CompileFlags,
+    full: Full = False,
+    markdown: Markdown = None,
+    json: out.Json = False,
+) -> None:
+    """Fail where a model costs more than it may, or more than a baseline says that it did.
+
+    Nothing runs: time and traffic are those of `onedispatch time`, equal to the cycle each time, so a
+    tolerance is for what you let pass, not for noise. With --baseline, more cycles, bytes of device memory or
+    dispatches beyond --tolerance fail, and so does a node that moved to the host, which would make the model
+    look faster; --max-regression holds each operator to the same. Each failure is a line that begins with
+    FAILED and names its option; then comes what changed, operator by operator.
+
+    Exit codes: 0 where the gate is met, 2 where it is not, 1 for errors: a model that does not compile, a
+    baseline that is none, or one of another device, other options or shapes.
+    """
+    wanted, (tolerance, most) = limits.limits, against.shares
+    if not wanted.any and against.baseline is None and against.write_baseline is None:
+        raise InputError(
+            "gate", "no limit", "limits such as --max-us 5000 or --no-cpu, or --baseline", "state one"
+        )
+    for target in (against.write_baseline, markdown):
+        opening.keep(model, target)
+    before = against.before
+    if before is not None and against.write_baseline is not None:
+        check_target(against.write_baseline)
+    record = measured(model, compiling)
+    diff = None if before is None else compare_costs(before, record, tolerance)
+    verdict = judge(record, wanted, diff, most)
+    if against.write_baseline is not None:
+        write_file(against.write_baseline, record.to_bytes())
+    if markdown is not None:
+        write_file(markdown, verdict_markdown(verdict, full).encode())
+    if json:
+        out.print_json(verdict.as_dict())
+    else:
+        show_verdict(verdict, full)
+    if not verdict.met:
+        raise typer.Exit(NOT_MET)
+
+
+def measured(model: str, compiling: opening.CompileFlags) -> CostRecord:
+    """What a model costs, by the clock."""
+    compiled = opening.with_executable(model, compiling)
+    with out.working("timing"):
+        report = compiled.timing()
+    return record_of(compiled, report, Path(model).name, opening.file_of(model))

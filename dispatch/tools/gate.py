@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits that a model's cost is held against, alone and beside a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from onedispatch.dispatch.tools.cost_diff import CostDiff, OperatorChange
+from onedispatch.dispatch.tools.cost_record import CostRecord
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.text import counted
+
+_LISTED = 3  # nodes that a line names
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that there may be of each; None: any number. Shares are 0.02 for two percent."""
+
+    max_us: float | None = None
+    max_ms: float | None = None
+    max_cycles: int | None = None
+    max_ddr_mb: float | None = None
+    max_dispatches: int | None = None
+    no_cpu: bool = False
+    min_npu_share: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """True if there is one."""
+        return any(getattr(self, one.name) not in (None, False) for one in fields(self))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A limit that is not met: the option that states it, and what was found."""
+
+    option: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.option}: {self.found}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate says: ``failures`` is empty where it is met."""
+
+    record: CostRecord
+    failures: tuple[Failure, ...]
+    diff: CostDiff | None = None
+
+    @property
+    def met(self) -> bool:
+        return not self.failures
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON takes it."""
+        return {
+            "met": self.met,
+            "failures": [asdict(one) for one in self.failures],
+            "record": self.record.as_dict(),
+            "diff": None if self.diff is None else self.diff.as_dict(),
+        }
+
+
+def judge(
+    record: CostRecord, limits: Limits, diff: CostDiff | None = None, max_regression: float | None = None
+) -> Verdict:
+    """Holds a record against limits, and against the baseline of ``diff``, whose tolerance is for totals.
+
+    ``max_regression`` is what any operator may take longer, as a share of what it took. Raises
+    ``InputError`` for a baseline of another device, other options or other inputs.
+    """
+    failures = list(_over(record, limits))
+    if diff is not None:
+        check_comparable(diff)
+        failures += _regressed(diff, max_regression)
+    return Verdict(record, tuple(failures), diff)
+
+
+def check_comparable(diff: CostDiff) -> None:
+    """Raises ``InputError``, which says what differs, unless both records are of one question."""
+    if diff.unlike:
+        raise InputError(
+            "--baseline",
+            f"a record that differs in {'; '.join(diff.unlike)}",
+            "a baseline of the same device, options and shapes of inputs",
+            "pass what it was written with, or write it again with --write-baseline; `onedispatch diff` "
+            "compares unlike records",
+        )
+
+
+def _over(record: CostRecord, limits: Limits) -> Iterator[Failure]:
+    amounts = (
+        ("--max-us", record.us, limits.max_us, "us"),
+        ("--max-ms", record.us / 1e3, limits.max_ms, "ms"),
+        ("--max-cycles", record.cycles, limits.max_cycles, "cycles"),
+        ("--max-ddr-mb", record.ddr_bytes / 1e6, limits.max_ddr_mb, "MB"),
+        ("--max-dispatches", record.dispatches, limits.max_dispatches, "dispatches"),
+    )
+    for option, found, most, unit in amounts:
+        if most is not None and found > most:
+            yield Failure(option, f"{_number(found)} {unit}, at most {_number(most)}")
+    if limits.no_cpu and record.host_nodes:
+        yield Failure("--no-cpu", _on_host(record))
+    share, least = record.npu_share, limits.min_npu_share
+    if least is not None and share is not None and share < least:
+        yield Failure("--min-npu-share", f"{share:.2%} of the nodes, at least {share_text(least)}")
+
+
+def _on_host(record: CostRecord) -> str:
+    named = [f"{one.node} ({one.op_type}): {one.reason}" for one in record.host_nodes[:_LISTED]]
+    more = len(record.host_nodes) - len(named)
+    rest = f"; and {more} more" if more else ""
+    return f"{counted(len(record.host_nodes), 'node')} on the host: {'; '.join(named)}{rest}"
+
+
+def _regressed(diff: CostDiff, max_regression: float | None) -> Iterator[Failure]:
+    for total in diff.totals:
+        if total.worse and total.what in _GATED:
+            change = f"{_number(total.before)} before, {_number(total.after)} now: {_percent(total.change)}"
+            yield Failure("--baseline", f"{total.what}: {change}, tolerance {share_text(diff.tolerance)}")
+    for node in diff.to_host:
+        yield Failure("--baseline", f"{node.node} ({node.op_type}) moved to the host: {node.reason}")
+    for one in diff.operators:
+        if max_regression is not None and _regression(one) > max_regression:
+            change = f"{one.before:,} cycles before, {one.after:,} now: {_percent(one.change)}"
+            most = f"at most +{share_text(max_regression)}"
+            yield Failure("--max-regression", f"{one.name} ({one.op_type}): {change}, {most}")
+
+
+# Totals of which more fails a gate; the others are the same in other units, or follow from moved nodes.
+_GATED = ("cycles", "DDR bytes", "dispatches")
+
+
+def _regression(one: OperatorChange) -> float:
+    """How much longer an operator takes; one that appeared has nothing to be compared with."""
+    return one.change or 0.0
+
+
+def _percent(change: float | None) -> str:
+    return "" if change is None else f"{change:+.2%}"
+
+
+def _number(value: float) -> str:
+    """Whole numbers as they are, others with six digits."""
+    return f"{value:,.0f}" if float(value).is_integer() or value >= 1e5 else f"{value:,.6g}"
+
+
+def share_text(share: float) -> str:
+    """A share as it was given: 0.02 is 2%."""
+    return f"{share * 100:g}%"
