@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.cli import comparison, opening, traces
+from onedispatch.dispatch.cli import comparison, opening, traces, what_if
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
 from onedispatch.dispatch.cli.opening import open_model, with_executable
@@ -210,6 +210,7 @@ def compile(
 def time_model(
     model: opening.Model,
     compiling: opening.CompileFlags,
+    asked: what_if.WhatIfFlags,
     json: out.Json = False,
 ) -> None:
     """Say what a run would cost, without running the model.
@@ -217,7 +218,14 @@ def time_model(
     Cycles, traffic and stalls are those of a run, several times faster: no data moves and no kernel is
     called. --device asks about any NPU: one of `onedispatch devices`, or a file of your own. Nodes on the
     host take no time; what needs data is not checked.
+
+    --devices, --batch and --sweep make one table of all their combinations: time, how busy the cores are,
+    bytes of device memory and multiply-accumulates, which stand for energy, and the resource that bounds
+    each. A combination that does not fit says why, and the others go on; the exit code is 1 where none fits.
     """
+    if asked.asked:
+        what_if.answer(model, compiling, asked, json)
+        return
     compiled = with_executable(model, compiling)
     with out.working("timing"):
         report = compiled.timing()

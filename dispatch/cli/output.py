@@ -132,10 +132,10 @@ def table(
     console.print(result)
 
 
-def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows below each other, without lines: names, then numbers to the right.
+def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> None:
+    """Prints rows below each other, without lines; columns but those at ``left`` are to the right.
 
-    Names are as wide as the terminal leaves room for, and shortened in their middle.
+    The first is as wide as the terminal leaves room for, and shortened in its middle.
     """
     texts = [[visible(cell) for cell in row] for row in (heads, *rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(heads))]
@@ -144,8 +144,11 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths[0] = min(widths[0], room)
     for index, row in enumerate(texts):
         cells = [shortened(row[0], room).ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        console.print(Text(gap.join(cells)), style="bold cyan" if index == 0 else None, soft_wrap=True)
+        cells += [
+            cell.ljust(width) if at in left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row[1:], widths[1:], strict=True), 1)
+        ]
+        console.print(Text(gap.join(cells).rstrip()), style="bold cyan" if index == 0 else None, soft_wrap=True)
 
 
 def shortened(text: str, most: int) -> str:

@@ -78,6 +78,18 @@ class CompileOptions:
         Raises ``InputError`` for an unknown choice or a selector that selects nothing, ``DeviceError`` for a
         device that is unknown or that no overlay can serve, ``CatalogError`` for a catalog that is none.
         """
+        return cls.on(find_device(device), selector, catalog, pins, **choices)
+
+    @classmethod
+    def on(
+        cls,
+        device: Device,
+        selector: Selector | None = None,
+        catalog: Any = None,
+        pins: Any = None,
+        **choices: Any,
+    ) -> CompileOptions:
+        """Returns the same for a device that is known. Raises as ``checked`` does."""
         check_choices(**choices)
         arguments.selector(selector)
         layers = None if catalog is None else tuple(arguments.paths("catalog", catalog))
@@ -85,9 +97,8 @@ class CompileOptions:
         if selector is not None and (layers or pinned):
             raise InputError("selector", "one beside catalog= or pins=", "either", "leave one of them out")
         check_pins(pinned)
-        target = find_device(device)
-        resources(target)  # refuses what no overlay can serve, also where shapes are still to come
-        made = cls(target, selector=selector, catalog=layers, pins=pinned, **choices)
+        resources(device)  # refuses what no overlay can serve, also where shapes are still to come
+        made = cls(device, selector=selector, catalog=layers, pins=pinned, **choices)
         _ = made.chooser  # refuses what is no catalog
         return made
 

@@ -107,10 +107,24 @@ def compile_model(
     how = ImportOptions.checked(**reading, strict=chosen.strict)
     with unchanged_files(core):
         graph = _imported(model, plugins, how)
-        begun = CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size)
-        made = compiled_for(begun, given)
+        made = compile_imported(graph, chosen, given, cache_size)
         kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
         return replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
+
+
+def compile_imported(
+    graph: Graph,
+    options: CompileOptions,
+    shapes: Mapping[str, Sequence[int]],
+    cache_size: int = CACHE_SIZE,
+) -> CompiledModel:
+    """Returns the model of a graph that was ``imported``, compiled where ``shapes`` are all that it needs.
+
+    Raises as ``compile_model`` does once the model is read.
+    """
+    deciding = deciding_inputs(graph)
+    begun = CompiledModel(options, graph.inputs, graph.outputs, deciding, graph, cache_size)
+    return compiled_for(begun, shapes)
 
 
 def _refuse_compiled(model: object) -> None:

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch time --devices ... --batch ... --sweep ...``: one table of what a model would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+
+from onedispatch.dispatch.artifact.container import is_compiled
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.cli import opening
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.compiler.options import CompileOptions
+from onedispatch.dispatch.compiler.passes import observed
+from onedispatch.dispatch.driver.requested import READING
+from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.tools import what_if
+from onedispatch.dispatch.tools.batching import check_batched, leading, with_batch
+from onedispatch.dispatch.tools.macs import MacCounter, Macs
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import InputError
+
+
+@dataclass(frozen=True)
+class WhatIfFlags:
+    """Other devices, batches and numbers of a device: a row of one table for each combination."""
+
+    devices: Annotated[
+        list[str] | None,
+        typer.Option(help="Several devices, as --device names one: npu1,npu2_4col,my.toml. Repeatable."),
+    ] = None
+    batch: Annotated[
+        list[str] | None,
+        typer.Option(help="Sizes of the inputs' leading dimension: 1,2,4 or 1..64:x2. Repeatable."),
+    ] = None
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values of a key of device files: columns=1..8, core.data_memory_bytes=32768,65536, "
+            "ddr.gigabytes_per_second=30..120:30. Repeatable."
+        ),
+    ] = None
+
+    @property
+    def asked(self) -> bool:
+        return any((self.devices, self.batch, self.sweep))
+
+    def cases(self, device: str | None) -> list[what_if.Case]:
+        """Raises ``InputError`` or ``DeviceError`` for what is no device, batch or sweep."""
+        if device is not None and self.devices:
+            raise InputError("--devices", "one beside --device", "either")
+        devices = what_if.parse_devices(self.devices or [device or "npu2"])
+        return what_if.cases(
+            devices, what_if.parse_batches(self.batch or ()), what_if.parse_sweeps(self.sweep or ())
+        )
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that was read once, to be compiled for one case after another."""
+
+    graph: Graph
+    choices: dict[str, Any]  # of ``CompileOptions.checked``, without the device
+    shapes: opening.Shapes
+
+    def compiled(self, device: Device, batch: int | None) -> tuple[CompiledModel, Macs]:
+        """See ``what_if.Compiled``."""
+        from onedispatch.dispatch.driver.compile_model import compile_imported
+
+        options = CompileOptions.on(device, **self.choices)
+        graph = self.graph if batch is None else with_batch(self.graph, batch)
+        shapes = self.shapes if batch is None else _resized(self.shapes, graph, batch)
+        counter = MacCounter()
+        with observed(counter):
+            model = compile_imported(graph, options, shapes)
+            if not model.executables:
+                _, model = opening.first_executable(model, shapes)
+        if batch is not None:
+            check_batched(self.graph, model.used_last()[1].outputs, batch)
+        return model, counter.macs
+
+
+def _resized(shapes: opening.Shapes, graph: Graph, batch: int) -> opening.Shapes:
+    """Shapes that the command names, with the batch where the graph has it."""
+    batched = {v.name for v in graph.inputs if v.shape and v.shape[0] == batch}
+    return {name: (batch, *shape[1:]) if name in batched else shape for name, shape in shapes.items()}
+
+
+def subject(model: str, compiling: opening.CompileFlags) -> Subject:
+    """Reads the model. Raises ``InputError`` for one that is compiled already."""
+    if is_compiled(model):
+        given = f"{model}, a compiled model"
+        raise InputError("--devices, --batch, --sweep", given, "the ONNX file, which is compiled for each")
+    from onedispatch.dispatch.driver.compile_model import imported
+
+    requested = compiling.requested
+    choices = {n: value for n, value in requested.given.items() if n not in (*READING, "device")}
+    CompileOptions.checked(**choices)  # what is wrong with them is wrong in every row
+    with out.working(f"reading {model}"):
+        graph = imported(opening.source(Path(model)), how=requested.reading)
+    return Subject(graph, choices, compiling.shapes)
+
+
+def answer(model: str, compiling: opening.CompileFlags, flags: WhatIfFlags, json: bool) -> None:
+    """Prints a row for each case. Raises ``typer.Exit`` with 1 where none has an answer."""
+    cases = flags.cases(compiling.device)
+    read = subject(model, compiling)
+    if flags.batch:
+        leading(read.graph)  # refused once, and not in every row
+    found = what_if.rows(cases, read.compiled)
+    title = f"timing {Path(model).name}"
+    answers = list(track(found, title, len(cases), console=out.errors, transient=True))
+    if json:
+        out.print_json({"model": model, "rows": [row.as_dict() for row in answers]})
+    else:
+        _show(Path(model).name, answers)
+    if all(row.error for row in answers):
+        raise typer.Exit(1)
+
+
+_TITLES = ("us", "us/sample", "cores busy", "DDR MB", "MACs", "host nodes", "bound by")
+
+
+def _show(name: str, answers: Sequence[what_if.Row]) -> None:
+    first = answers[0].case
+    keys = [what_if.Sweep(key, ()).title for key in first.swept]
+    batch = ["batch"] if first.batch is not None else []
+    titles = ["device", *keys, *batch, *_TITLES]
+    if not batch:
+        titles.remove("us/sample")
+    rows = [(*_asked(row.case), *_cells(row, bool(batch))) for row in answers]
+    right = range(1, len(titles) - 1)
+    out.say(f"{name}: modelled time on the device, and what bounds it\n")
+    out.columns(titles, rows, left=[at for at in range(len(titles)) if at not in right])
+    for row in answers:
+        if row.error:
+            out.say(f"\n{', '.join(_asked(row.case))}: {row.error}")
+    missing = sorted({op for row in answers for op in row.uncounted})
+    if missing:
+        out.say(f"\n+: without the products inside {', '.join(missing)}")
+
+
+def _asked(case: what_if.Case) -> list[str]:
+    batch = [] if case.batch is None else [str(case.batch)]
+    return [case.device, *(f"{value:g}" for value in case.swept.values()), *batch]
+
+
+def _cells(row: what_if.Row, batched: bool) -> list[str]:
+    if row.error:
+        return ["–"] * (5 + batched) + ["does not fit"]
+    each = [f"{row.us_per_sample:,.1f}"] if row.us_per_sample is not None else []
+    return [
+        f"{row.us:,.1f}",
+        *each,
+        f"{row.cores_busy:.0%}",
+        f"{row.ddr_bytes / 1e6:,.2f}",
+        f"{_count(row.macs)}{'+' if row.uncounted else ''}",
+        str(row.host_nodes),
+        row.bound_by,
+    ]
+
+
+def _count(number: float) -> str:
+    """With three digits and a prefix: 4.09 G."""
+    units = ["", " k", " M", " G", " T", " P"]
+    power = min(int(math.log10(max(number, 1))) // 3, len(units) - 1)
+    return f"{number / 1000**power:.3g}{units[power]}"
