@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from onedispatch.dispatch.tools.cost_diff import CostDiff, OperatorChange
@@ -29,8 +29,8 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """True if there is one."""
-        return any(getattr(self, one.name) not in (None, False) for one in fields(self))
+        """True if there is one; 0 is one too."""
+        return self != Limits()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from onedispatch.dispatch.compiler.passes import Pass
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.operators.declarations.registry import MICROSOFT
 
 Shape = tuple[int, ...]
 Shapes = Callable[[str], Shape]
@@ -50,6 +51,8 @@ def macs_of(graph: Graph) -> Macs:
 
     for node in graph.nodes:
         count = _COUNTS.get(node.op_type)
+        if node.domain not in _DOMAINS:
+            continue
         try:
             if count is not None:
                 by_node[node.name] = count(node, shape)
@@ -132,6 +135,7 @@ _COUNTS: Mapping[str, Callable[[Node, Shapes], int]] = {
     "DynamicQuantizeLSTM": _recurrent,
     "Einsum": _einsum,
 }
+_DOMAINS = ("", MICROSOFT)
 _INSIDE = frozenset(
     (
         "Attention",
