@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import yaml
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -22,6 +24,8 @@ from tests.devices import device_text
 from tests.host_nodes import on_host
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -306,3 +310,24 @@ def test_operators_belong_together_by_name_then_by_nodes_of_one_type() -> None:
     }
     verdicts = {one.name: one.verdict for one in compare_costs(before, after).operators}
     assert (verdicts["a"], verdicts["d"]) == ("slower", "faster")
+
+
+def test_the_workflow_of_the_page_passes_and_then_fails() -> None:
+    """Its steps run as a runner would run them; ``GITHUB_STEP_SUMMARY`` is a file of the runner's."""
+    page = (ROOT / "dispatch" / "GATING.md").read_text(encoding="utf-8")
+    block = re.search(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    assert block is not None
+    steps = yaml.safe_load(block[1])["jobs"]["gate"]["steps"]
+    lines = [line for step in steps for line in step.get("run", "").splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("onedispatch ")]
+    assert [words[1] for words in commands] == ["run", "gate", "compile", "txn"]
+    Path("models").symlink_to(ROOT / "models", target_is_directory=True)
+    kept = Path("digits.cost.json")
+    invoke("gate", "models/digits.onnx", "--write-baseline", str(kept))
+    files = {"models/digits.cost.json": str(kept), "$GITHUB_STEP_SUMMARY": "summary.md"}
+    commands = [[files.get(word, word) for word in words[1:]] for words in commands]
+    assert [invoke(*words).exit_code for words in commands] == [0, 0, 0, 0]
+    assert "gate met" in Path("summary.md").read_text()
+    kept.write_text(re.sub(r'("cycles": )(\d)\d', r"\1\2", kept.read_text()))  # a tenth: all is slower
+    assert invoke(*commands[1]).exit_code == 2
+    assert "- `--max-regression`: conv1 (conv): " in Path("summary.md").read_text()

@@ -63,6 +63,8 @@ def kind_of(parameter: Any) -> str:
 COMMANDS = {" ".join(path): one for path, one in commands(typer.main.get_command(app))}
 # What a command's arguments are, where they are to be right.
 RIGHT = {
+    "gate": ["m.onnx", "--no-cpu"],
+    "diff": ["m.onnx", "m.onnx"],
     "txn assemble": ["m.txt"],
     "txn diff": ["m.bin", "m.bin"],
     "txn fuse": ["m.json"],
@@ -158,7 +160,8 @@ def test_arguments_that_are_no_files(folder: Path, name: str, what: str) -> None
 PATHS = [
     (name, one.opts[0])
     for name, one in options("path", "text")
-    if "--output" not in one.opts and one.opts[0] not in ("--html", "--svg", "--trace")
+    if "--output" not in one.opts
+    and one.opts[0] not in ("--html", "--svg", "--trace", "--markdown", "--write-baseline")
 ]
 assert len(PATHS) > 10
 
@@ -175,6 +178,8 @@ WRITING = {
     "run": ["m.onnx", "--random", "-o"],
     "compile": ["m.onnx", "-o"],
     "inspect": ["m.onnx", "--html"],
+    "gate": ["m.onnx", "--write-baseline"],
+    "diff": ["m.onnx", "m.onnx", "--markdown"],
     "txn explain": ["m.bin", "--svg"],
     "txn assemble": ["m.txt", "-o"],
 }

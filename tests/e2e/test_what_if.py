@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch time --devices --batch --sweep``: rows are what models cost that are compiled for them alone."""
+"""``onedispatch time --devices --batch --sweep``: each row is what a model costs, compiled for it alone."""
 
 from __future__ import annotations
 
@@ -109,6 +109,12 @@ def test_light_models_have_batches() -> None:
     found = json.loads(invoke("light_squeezenet", "--batch", "2", "--json").stdout)["rows"]
     model = zoo.randomised(zoo.find_model("light_squeezenet"), batch=2)
     assert [costs(row) for row in found] == [expected(model)]
+
+
+def test_the_table_of_the_page_is_what_is_printed() -> None:
+    page = (Path(__file__).parents[2] / "dispatch" / "GATING.md").read_text(encoding="utf-8")
+    command, _, table = page.partition("```text\n$ onedispatch time ")[2].partition("```")[0].partition("\n")
+    assert invoke(*command.split()).stdout == table
 
 
 def test_a_row_that_does_not_fit_says_why_and_others_go_on() -> None:

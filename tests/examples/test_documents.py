@@ -85,7 +85,7 @@ def test_every_block_is_closed_and_of_a_known_kind(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = blocks_of(page)
     assert len(re.findall(r"^ *```", text, re.M)) == 2 * len(blocks), "a fence is indented, or not closed"
-    assert {block.kind for block in blocks} <= {*RUNS, "text", "toml", ""}
+    assert {block.kind for block in blocks} <= {*RUNS, "text", "toml", "yaml", ""}
     for block in blocks:  # what is typed has its language, so that it runs
         assert block.kind or not re.match(r"(import|from) \w+", block.text), f"{page}:{block.line}"
         assert block.kind != "cpp" or block.file, f"{page}:{block.line}: the first line names no file"

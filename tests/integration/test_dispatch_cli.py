@@ -26,7 +26,17 @@ from tests.host_nodes import on_host
 
 COMMANDS = (["run"], ["time"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
 COMMANDS += (["kernel"], ["kernel", "list"], ["kernel", "show"])
-COMMANDS += (["tune"], ["catalog"], ["compare"], ["doctor"], ["rule"], ["rule", "new"], ["rule", "check"])
+COMMANDS += (
+    ["gate"],
+    ["diff"],
+    ["tune"],
+    ["catalog"],
+    ["compare"],
+    ["doctor"],
+    ["rule"],
+    ["rule", "new"],
+    ["rule", "check"],
+)
 COMMANDS += tuple(["txn", name] for name in "dump assemble explain check diff fuse".split())
 
 
