@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,6 +68,7 @@ class Subject:
     graph: Graph
     choices: dict[str, Any]  # of ``CompileOptions.checked``, without the device
     shapes: opening.Shapes
+    taken: opening.Shapes = field(default_factory=dict)  # of the first case, where dimensions stayed open
 
     def compiled(self, device: Device, batch: int | None) -> tuple[CompiledModel, Macs]:
         """See ``what_if.Compiled``."""
@@ -80,7 +81,9 @@ class Subject:
         with observed(counter):
             model = compile_imported(graph, options, shapes)
             if not model.executables:
-                _, model = opening.first_executable(model, shapes)
+                taken, model = opening.first_executable(model, shapes)
+                known = {*self.taken, *shapes}
+                self.taken.update({name: shape for name, shape in taken.items() if name not in known})
         if batch is not None:
             check_batched(self.graph, model.used_last()[1].outputs, batch)
         return model, counter.macs
@@ -116,6 +119,8 @@ def answer(model: str, compiling: opening.CompileFlags, flags: WhatIfFlags, json
     found = what_if.rows(cases, read.compiled)
     title = f"timing {Path(model).name}"
     answers = list(track(found, title, len(cases), console=out.errors, transient=True))
+    if read.taken:
+        out.tell(f"open dimensions taken as 1; --shape says otherwise: {read.taken}", to=out.errors)
     if json:
         out.print_json({"model": model, "rows": [row.as_dict() for row in answers]})
     else:
