@@ -148,7 +148,9 @@ def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[
             cell.ljust(width) if at in left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row[1:], widths[1:], strict=True), 1)
         ]
-        console.print(Text(gap.join(cells).rstrip()), style="bold cyan" if index == 0 else None, soft_wrap=True)
+        console.print(
+            Text(gap.join(cells).rstrip()), style="bold cyan" if index == 0 else None, soft_wrap=True
+        )
 
 
 def shortened(text: str, most: int) -> str:

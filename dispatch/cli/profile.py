@@ -11,6 +11,7 @@ import typer
 from onedispatch.dispatch.base.arguments import choice, integer
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.dispatch.runtime.profile import (
     BOUNDS,
     KindProfile,
@@ -18,9 +19,11 @@ from onedispatch.dispatch.runtime.profile import (
     Profile,
     RowProfile,
     bounds_of,
+    tops_of,
 )
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import duration, summary_of
+from onedispatch.dispatch.tools.macs import MacCounter
 
 _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
     "run": lambda row: row.start,
@@ -30,7 +33,7 @@ _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
     "busy": lambda row: row.busy / row.cycles if row.cycles else 0.0,
     "name": lambda row: row.name,
 }
-_HEADS = ("time", "share", *BOUNDS, "bound by", "ideal")
+_HEADS = ("time", "share", *BOUNDS, "bound by", "ideal", "TOPS")
 
 
 def profile(
@@ -46,18 +49,20 @@ def profile(
     The cycles of an operator are those of its critical path: what each thing on it waited for last. compute:
     kernel calls. memory: transfers that device memory holds up, and its latency. streams: transfers that a
     stream holds up, and descriptors. commands: what the controller and control packets do before data moves.
-    They add up to the time. ideal is the time that is left if all cores compute alike and device memory is
-    never idle.
+    They add up to the time. ideal is the share of it that is left if all cores compute alike and device
+    memory is never idle.
     """
     order = _ORDERS[choice("--sort", sort, tuple(_ORDERS))]
     most = integer("--top", top, 0, 1 << 31)
-    compiled = opening.with_executable(model, compiling)
+    counter = MacCounter()
+    with observed(counter):
+        compiled = opening.with_executable(model, compiling)
     session = InferenceSession(compiled)
     with out.working("timing"):
         report = compiled.timing()
     key, executable = compiled.used_last()
     summary = summary_of(compiled.device, executable, session.placed(key, executable), report)
-    found = report.profile or Profile(Machine.of(compiled.target))
+    found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(counter.macs.by_node)
     if json:
         out.print_json({"summary": summary.as_dict(), "profile": found.as_dict()})
         return
@@ -72,8 +77,12 @@ def _show(found: Profile, rows: Sequence[RowProfile], tiles: bool) -> None:
     out.tell(f"critical path: {parts}")
     out.tell(
         f"device memory: {found.gigabytes_per_second:.1f} of {found.peak_gigabytes_per_second:.1f} GB/s; "
-        f"ideal: {duration(found.ideal / hz)}\n"
+        f"ideal: {duration(found.ideal / hz)}"
     )
+    if found.tops:
+        peaks = ", ".join(f"{kind} {tops:.3g}" for kind, tops in found.machine.tops.items())
+        out.tell(f"products: {found.tops:.3g} TOPS (peak by type: {peaks})")
+    out.tell()
     kinds = [(f"{kind.kind} ({kind.count:,})", *_cells(kind, found)) for kind in found.kinds()]
     out.columns(("kind", *_HEADS), kinds)
     operators = [(f"{row.name} ({row.kind})", *_cells(row, found)) for row in rows]
@@ -91,7 +100,9 @@ def _cells(row: RowProfile | KindProfile, found: Profile) -> list[str]:
     bounds, hz, cycles = bounds_of(row.parts), found.machine.array_hz, row.cycles
     shares = (f"{bounds[bound] / cycles:.0%}" if cycles else "" for bound in BOUNDS)
     whole = f"{cycles / found.cycles:.1%}" if found.cycles else ""
-    return [duration(cycles / hz), whole, *shares, row.bound if cycles else "", duration(row.ideal / hz)]
+    tops = f"{tops_of(row.macs, cycles, hz):.2f}" if row.macs else ""
+    bound, ideal = (row.bound, f"{row.ideal / cycles:.0%}") if cycles else ("", "")
+    return [duration(cycles / hz), whole, *shares, bound, ideal, tops]
 
 
 def _show_tiles(found: Profile) -> None:

@@ -30,6 +30,7 @@ PARTS: Mapping[str, tuple[str, str]] = {
 }
 BOUNDS = tuple(dict.fromkeys(bound for bound, _ in PARTS.values()))
 
+_PEAK_TYPES = ("i8", "bf16", "f32")  # of which the peak is named
 LAUNCH, RELOAD, END = "launch", "reload", "end"  # kinds of rows that are no operators
 
 
@@ -39,7 +40,8 @@ class RowProfile:
 
     ``parts``: cycles of the critical path; their sum is ``cycles``. ``busy``: cycles of compute of all cores.
     ``read``, ``written``: bytes of device memory, ``bursts`` in whole bursts. ``ideal``: the cycles that are
-    left if all cores compute the same and device memory is never idle: the longer of the two.
+    left if all cores compute the same and device memory is never idle: the longer of the two. ``macs``:
+    multiply-accumulates that its nodes ask for, where they were counted (``with_macs``).
     """
 
     name: str
@@ -54,6 +56,7 @@ class RowProfile:
     written: int = 0
     bursts: int = 0
     ideal: int = 0
+    macs: int = 0
 
     @property
     def bound(self) -> str:
@@ -72,6 +75,7 @@ class KindProfile:
     busy: int
     bursts: int
     ideal: int
+    macs: int
 
     @property
     def bound(self) -> str:
@@ -115,12 +119,16 @@ class Machine:
     columns: int
     cores: int
     ddr_bytes_per_cycle: float
+    tops: Mapping[str, float]  # 1e12 operations per second by element type, two for a multiply-accumulate
 
     @classmethod
     def of(cls, device: Device) -> Machine:
         hz = device.constant("clock.array_mhz") * 1e6
         rate = device.constant("ddr.gigabytes_per_second") * 1e9 / hz
-        return cls(device.name, hz, device.columns, device.columns * device.core_rows, rate)
+        cores = device.columns * device.core_rows
+        macs = {kind: device.constants.get(f"kernel.{kind}_{kind}_macs_per_cycle") for kind in _PEAK_TYPES}
+        tops = {kind: 2e-12 * each * cores * hz for kind, each in macs.items() if each}
+        return cls(device.name, hz, device.columns, cores, rate, tops)
 
 
 @dataclass(frozen=True)
@@ -172,6 +180,16 @@ class Profile:
     def peak_gigabytes_per_second(self) -> float:
         return self.machine.ddr_bytes_per_cycle * self.machine.array_hz / 1e9
 
+    @property
+    def tops(self) -> float:
+        """1e12 operations per second that the counted multiply-accumulates make, two for each."""
+        return tops_of(sum(row.macs for row in self.rows), self.cycles, self.machine.array_hz)
+
+    def with_macs(self, by_node: Mapping[str, int]) -> Profile:
+        """Returns the profile with the multiply-accumulates of the model's nodes, by name, in its rows."""
+        rows = [replace(row, macs=sum(by_node.get(node, 0) for node in row.nodes)) for row in self.rows]
+        return replace(self, rows=tuple(rows))
+
     def kinds(self) -> list[KindProfile]:
         """Sums by kind of operator, most cycles first."""
         by_kind: dict[str, list[RowProfile]] = {}
@@ -192,6 +210,7 @@ class Profile:
             "ideal": self.ideal,
             "gigabytes_per_second": self.gigabytes_per_second,
             "peak_gigabytes_per_second": self.peak_gigabytes_per_second,
+            "tops": self.tops,
             "rows": rows,
             "kinds": [asdict(kind) | {"bound": kind.bound} for kind in self.kinds()],
             "tiles": [asdict(tile) for tile in self.tiles],
@@ -205,6 +224,11 @@ def _sums(of: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for part, cycles in parts.items():
             sums[part] += cycles
     return sums
+
+
+def tops_of(macs: int, cycles: int, hz: float) -> float:
+    """1e12 operations per second: two for each multiply-accumulate, over so many cycles."""
+    return 2e-12 * macs * hz / cycles if cycles else 0.0
 
 
 def bounds_of(parts: Mapping[str, int]) -> dict[str, int]:
@@ -225,10 +249,8 @@ def _kind(kind: str, rows: Sequence[RowProfile]) -> KindProfile:
     def total(name: str) -> int:
         return sum(getattr(row, name) for row in rows)
 
-    parts = _sums(row.parts for row in rows)
-    return KindProfile(
-        kind, len(rows), total("cycles"), parts, total("busy"), total("bursts"), total("ideal")
-    )
+    sums = map(total, ("busy", "bursts", "ideal", "macs"))
+    return KindProfile(kind, len(rows), total("cycles"), _sums(row.parts for row in rows), *sums)
 
 
 def profile_of(raw: Mapping[str, Any], step: DeviceStep, device: Device) -> Profile | None:

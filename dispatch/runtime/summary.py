@@ -140,4 +140,5 @@ def duration(seconds: float) -> str:
     """A time as people read it: three digits and a unit."""
     scale, unit = next(((s, u) for s, u in _UNITS if seconds >= s), _UNITS[-1])
     value = seconds / scale
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    digits = f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2g}"
+    return f"{digits} {unit}"

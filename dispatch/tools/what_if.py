@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.tools.bounds import bound_by, cores_busy
+from onedispatch.dispatch.runtime.profile import Profile
 from onedispatch.dispatch.tools.macs import Macs
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
@@ -104,6 +104,7 @@ def _row(case: Case, compiled: Compiled) -> Row:
     target = case.target()
     model, macs = compiled(target, case.batch)
     report = model.timing()
+    profile = report.profile
     placed = model.used_last()[1].placement
     count, uncounted = macs.of({one.node for one in placed if one.device == "npu"})
     us = report.seconds * 1e6
@@ -115,14 +116,21 @@ def _row(case: Case, compiled: Compiled) -> Row:
         report.launch_seconds * 1e6,
         report.cycles,
         report.dispatches,
-        cores_busy(report, target),
+        profile.busy_share if profile else 0.0,
         report.ddr_bytes_read + report.ddr_bytes_written,
         report.ddr_burst_bytes,
         count,
         uncounted,
         sum(one.device == "cpu" for one in placed),
-        bound_by(report, target),
+        _bound(profile),
     )
+
+
+def _bound(profile: Profile | None) -> str:
+    """What most of the critical path goes into, and how much of it; "host" where nothing runs on the NPU."""
+    if profile is None or not profile.cycles:
+        return "host"
+    return f"{profile.bound} {profile.bounds[profile.bound] / profile.cycles:.0%}"
 
 
 # -- cases --------------------------------------------------------------------------------------
