@@ -34,7 +34,7 @@ from onedispatch.transactions.base.files import is_regular, reading, write_file
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 8
+VERSION = 9
 _HEAD = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16
 _ALIGN = 64

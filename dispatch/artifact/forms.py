@@ -190,6 +190,15 @@ EXECUTABLE = record(
     grouping=optional(GROUPING),
     actual=mapped(TEXT),
 )
+METADATA = record(
+    producer_name=TEXT,
+    graph_name=TEXT,
+    domain=TEXT,
+    description=TEXT,
+    graph_description=TEXT,
+    version=INTEGER,
+    custom_metadata_map=mapped(TEXT),
+)
 BLOBS = listed(row(offset=NAT, size=NAT))
 
 
@@ -220,5 +229,6 @@ def model_form(
         deciding=TEXTS,
         cache_size=integer(1, most),
         executables=listed(row(key=TEXT, executable=EXECUTABLE)),
+        metadata=METADATA,
         source=optional(GRAPH),
     )

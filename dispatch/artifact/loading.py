@@ -17,6 +17,7 @@ from onedispatch.dispatch.artifact.model import FORM, CompiledModel
 from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.compiler.options import CompileOptions
+from onedispatch.dispatch.frontend.graph import ModelMetadata
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import (
@@ -109,5 +110,6 @@ def _from(reader: Reader) -> CompiledModel:
         None if source is None else graph_from(reader, source),
         plain["cache_size"],
         {key: executable_from(reader, executable) for key, executable in plain["executables"]},
+        metadata=ModelMetadata(**plain["metadata"]),
         left_out="" if whole or plain["source"] is None else "the onnx package is not installed",
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onedispatch.dispatch.artifact.container import Writer
@@ -17,7 +17,7 @@ from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.options import CAST_POLICIES, FALLBACKS, GROUPS, SUMS, CompileOptions
 from onedispatch.dispatch.compiler.used_kernels import check_host_kernels
-from onedispatch.dispatch.frontend.graph import Graph, Value
+from onedispatch.dispatch.frontend.graph import Graph, ModelMetadata, Value
 from onedispatch.dispatch.plugins.missing import check_known
 from onedispatch.operators.emission.overlay import overlay_xclbin
 from onedispatch.transactions import Device
@@ -49,6 +49,7 @@ class CompiledModel:
     left_out: str = ""  # why ``source`` is None though the file has it
     # Of a static model, for kernels that are declared again; files do not keep it.
     recompiled_from: Graph | None = field(default=None, repr=False)
+    metadata: ModelMetadata = field(default_factory=ModelMetadata, repr=False)
 
     @property
     def target(self) -> Device:
@@ -240,6 +241,7 @@ class CompiledModel:
             "deciding": sorted(self.deciding),
             "cache_size": self.cache_size,
             "executables": [[key, executable_to(writer, p)] for key, p in self.executables.items()],
+            "metadata": asdict(self.metadata),
             "source": None if self.source is None else graph_to(writer, self.source),
         }
         FORM(description, "the description")

@@ -124,7 +124,7 @@ def compile_imported(
     """
     deciding = deciding_inputs(graph)
     begun = CompiledModel(options, graph.inputs, graph.outputs, deciding, graph, cache_size)
-    return compiled_for(begun, shapes)
+    return compiled_for(replace(begun, metadata=graph.metadata), shapes)
 
 
 def _refuse_compiled(model: object) -> None:

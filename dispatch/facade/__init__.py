@@ -6,6 +6,8 @@
     outputs = session.run(None, {"x": x})
     print(session.last_run)
 
+Scripts for onnxruntime run with ``import onedispatch as ort`` in place of ``import onnxruntime as ort``.
+
 This file becomes ``onedispatch/__init__.py``. Names load on first use, so that importing
 the package costs little and a compiled model runs without onnx and onnxruntime.
 """
@@ -54,13 +56,42 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.building.graph import Graph, GraphValue
     from onedispatch.dispatch.compiler.executable import NodePlacement
     from onedispatch.dispatch.driver.compile_model import compile_model as compile
+    from onedispatch.dispatch.frontend.graph import ModelMetadata
+    from onedispatch.dispatch.ort.enums import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        LoggingLevel,
+        OrtAllocatorType,
+        OrtDeviceMemoryType,
+        OrtMemType,
+    )
+    from onedispatch.dispatch.ort.module import (
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_build_info,
+        get_device,
+        get_ep_devices,
+        get_version_string,
+        has_collective_ops,
+        preload_dlls,
+        print_debug_info,
+        set_default_logger_verbosity,
+        set_global_thread_pool_sizes,
+        set_seed,
+    )
+    from onedispatch.dispatch.ort.options import RunOptions, SessionOptions
+    from onedispatch.dispatch.ort.values import OrtValue, copy_tensors
+    from onedispatch.dispatch.ort.without_meaning import IgnoredOptionWarning, set_default_logger_severity
     from onedispatch.dispatch.plugins import api as plugins
     from onedispatch.dispatch.plugins.api import kernels
     from onedispatch.dispatch.runtime import backend, xrt
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
     from onedispatch.dispatch.runtime.iobinding import IOBinding
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
-    from onedispatch.dispatch.runtime.session import InferenceSession
+    from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
     from onedispatch.dispatch.sources.api import frontend, fusion, host
     from onedispatch.dispatch.sources.facts import Refused
     from onedispatch.dispatch.sources.reports import RuleWarning
@@ -84,9 +115,13 @@ __all__ = [
     "CompiledModelError",
     "DeviceError",
     "DeviceInfo",
+    "ExecutionMode",
+    "ExecutionOrder",
     "Graph",
+    "GraphOptimizationLevel",
     "GraphValue",
     "IOBinding",
+    "IgnoredOptionWarning",
     "In",
     "InferenceSession",
     "InputError",
@@ -95,19 +130,28 @@ __all__ = [
     "KernelError",
     "KernelLibraryError",
     "Layer",
+    "LoggingLevel",
     "ModelError",
+    "ModelMetadata",
+    "NodeArg",
     "NodePlacement",
     "OneDispatchError",
     "OpReport",
     "OperatorError",
+    "OrtAllocatorType",
+    "OrtDeviceMemoryType",
+    "OrtMemType",
+    "OrtValue",
     "Out",
     "Refused",
     "ResourceError",
     "RuleError",
     "RuleWarning",
+    "RunOptions",
     "RunReport",
     "Scalar",
     "Scratch",
+    "SessionOptions",
     "SimulationError",
     "SolutionError",
     "TransactionError",
@@ -116,9 +160,19 @@ __all__ = [
     "__version__",
     "backend",
     "compile",
+    "copy_tensors",
     "devices",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "frontend",
     "fusion",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_ep_devices",
+    "get_version_string",
+    "has_collective_ops",
     "host",
     "kernel",
     "kernels",
@@ -126,6 +180,12 @@ __all__ = [
     "maps",
     "measure",
     "plugins",
+    "preload_dlls",
+    "print_debug_info",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
     "transactions",
     "xrt",
 ]
@@ -158,6 +218,25 @@ _LAZY = {
     "plugins": ("plugins.api", ""),
     "xrt": ("runtime.xrt", ""),
 }
+# Names of onnxruntime, by the module that has them.
+_OF_ONNXRUNTIME = {
+    "ort.enums": (
+        "ExecutionMode ExecutionOrder GraphOptimizationLevel LoggingLevel OrtAllocatorType "
+        "OrtDeviceMemoryType OrtMemType"
+    ),
+    "ort.module": (
+        "disable_telemetry_events enable_telemetry_events get_all_providers get_available_providers "
+        "get_build_info get_device get_ep_devices get_version_string has_collective_ops "
+        "preload_dlls print_debug_info set_default_logger_verbosity set_global_thread_pool_sizes "
+        "set_seed"
+    ),
+    "ort.options": "RunOptions SessionOptions",
+    "ort.values": "OrtValue copy_tensors",
+    "ort.without_meaning": "IgnoredOptionWarning set_default_logger_severity",
+    "frontend.graph": "ModelMetadata",
+    "runtime.session": "NodeArg",
+}
+_LAZY.update((name, (module, name)) for module, names in _OF_ONNXRUNTIME.items() for name in names.split())
 # The same below onedispatch.operators.
 _DECLARING = {
     **{name: ("plugin.operands", name) for name in ("Aux", "In", "Out", "Scratch")},
@@ -183,9 +262,17 @@ def __getattr__(name: str) -> Any:
         module_name, attribute = _DECLARING[name]
         value = getattr(importlib.import_module(f"onedispatch.operators.{module_name}"), attribute)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_instead(name)}")
     globals()[name] = value
     return value
+
+
+def _instead(name: str) -> str:
+    """What there is in place of a name of onnxruntime that there is not."""
+    if name.startswith("_"):
+        return ""
+    refused = importlib.import_module("onedispatch.dispatch.ort.module").REFUSED
+    return f" of onnxruntime: {refused[name]}" if name in refused else ""
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,7 @@ from onedispatch.transactions.base.text import did_you_mean
 
 Array = np.ndarray[Any, Any]
 Dimension = int | str | None  # concrete, symbolic, or unknown
+NO_VERSION = (1 << 63) - 1  # onnxruntime's, of a model that says none
 
 # ONNX Runtime's names of the element types.
 _DTYPES: dict[str, Any] = {
@@ -207,6 +208,19 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class ModelMetadata:
+    """What a model says of itself, under onnxruntime's names."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = NO_VERSION
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Graph:
     """A model: nodes in topological order between inputs and outputs."""
 
@@ -239,6 +253,7 @@ class Graph:
     # Values of the source framework that no node makes any more: name -> the value that it is, and the
     # permutation that makes it of that one, () for none.
     aliases: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict, repr=False)
+    metadata: ModelMetadata = field(default_factory=ModelMetadata, repr=False)
 
     def value(self, name: str) -> Value:
         """Returns what is known of an edge, constants included."""

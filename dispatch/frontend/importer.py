@@ -21,10 +21,12 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 from onedispatch.dispatch.base.mapped import view_file
 from onedispatch.dispatch.frontend.external_data import embed, external_array
 from onedispatch.dispatch.frontend.graph import (
+    NO_VERSION,
     Array,
     Dimension,
     Folded,
     Graph,
+    ModelMetadata,
     Node,
     Value,
     prune,
@@ -181,6 +183,7 @@ class _Importer:
             tuple(self.folded),
             tuple(self.order),
             annotations=_annotations(source),
+            metadata=_metadata(self.proto),
         )
         return prune(graph.with_nodes(graph.nodes))
 
@@ -292,6 +295,19 @@ def _foreign(attributes: Iterable[AttributeProto]) -> tuple[tuple[str, str], ...
     graphs = [graph for a in attributes for graph in (a.g, *a.graphs)]
     nodes = (node for body, _ in bodies_of(graphs) for node in body.node)
     return tuple(dict.fromkeys((domain_of(n.domain), n.op_type) for n in nodes if domain_of(n.domain)))
+
+
+def _metadata(model: ModelProto) -> ModelMetadata:
+    """Returns what the model says of itself; of equal keys the last one counts."""
+    return ModelMetadata(
+        model.producer_name,
+        model.graph.name,
+        model.domain,
+        model.doc_string,
+        model.graph.doc_string,
+        int(model.model_version) if model.HasField("model_version") else NO_VERSION,
+        {one.key: one.value for one in model.metadata_props},
+    )
 
 
 def _annotations(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.dispatch.frontend.input_shapes import check_shape
+from onedispatch.dispatch.ort.values import OrtValue
 from onedispatch.transactions.base.errors import InputError
 
 
@@ -50,8 +51,15 @@ class Inputs:
 
 
 def as_array(where: str, value: Value, given: Any) -> Array:
-    """A tensor of the value's dtype. Raises ``InputError`` for anything else."""
+    """A tensor of the value's dtype. Raises ``InputError`` for anything else.
+
+    Lists become arrays of that dtype, as in onnxruntime; elements are converted as NumPy does.
+    """
     dtype = value.dtype
+    if isinstance(given, OrtValue):
+        given = given.numpy()
+    elif isinstance(given, list):
+        given = _from_list(where, value, given)
     if not isinstance(given, np.ndarray | np.generic):
         raise InputError(where, f"a {type(given).__name__}", f"a NumPy array, {value}", "use numpy.asarray")
     array = np.asarray(given)
@@ -66,11 +74,23 @@ def as_array(where: str, value: Value, given: Any) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes scalars 1-d
 
 
+def _from_list(where: str, value: Value, given: list[Any]) -> Array:
+    dtype = value.dtype
+    try:
+        if dtype is None or dtype.hasobject:
+            return np.array(given, np.str_)
+        return np.array(given, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(where, f"a list of which NumPy says: {error}", f"{value}") from error
+
+
 def as_value(where: str, kind: str, given: Any) -> Any:
     """A value of type ``kind``: ``seq(...)`` takes a list, ``optional(...)`` None or what is inside.
 
     Maps and sparse tensors are for the host's engine to judge. Raises ``InputError`` for the rest.
     """
+    if isinstance(given, OrtValue):
+        given = given.numpy()
     outer, _, inner = kind.partition("(")
     inner = inner.removesuffix(")")
     if outer == "optional":

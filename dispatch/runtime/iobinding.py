@@ -13,8 +13,10 @@ import numpy as np
 
 from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.compiler.executable import Executable
-from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
+from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.dispatch.frontend.input_shapes import check_shape
+from onedispatch.dispatch.ort.values import OrtValue, element_dtype, require_host
+from onedispatch.dispatch.ort.without_meaning import refusing
 from onedispatch.dispatch.runtime.feeds import as_value
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.base.cached import cached_property
@@ -102,9 +104,6 @@ class Targets:
         return result
 
 
-_RUN_FIRST = "call session.run_with_iobinding first"
-
-
 class BoundRun(NamedTuple):
     """What a binding hands to a run."""
 
@@ -119,47 +118,7 @@ def made_on_device(executable: Executable) -> frozenset[str]:
 
 
 @guarded
-class OutputValue:
-    """An output of a binding, with names of onnxruntime's ``OrtValue``."""
-
-    def __init__(self, value: Value, result: Any, has_value: bool) -> None:
-        self._value, self._result, self._has_value = value, result, has_value
-
-    def has_value(self) -> bool:
-        """Whether there was a run, or memory is bound to it."""
-        return self._has_value
-
-    def numpy(self) -> Any:
-        """The array, not a copy: bound memory, or what the run made, which no other run changes.
-
-        A list for a sequence. Raises ``InputError`` before the first run.
-        """
-        if not self._has_value:
-            raise InputError(
-                f"output {self._value.name!r}", "a binding that was not run", "one that was", _RUN_FIRST
-            )
-        return self._result
-
-    def is_tensor(self) -> bool:
-        return self._value.dtype is not None
-
-    def data_type(self) -> str:
-        """``tensor(float)`` and the like."""
-        return self._value.type
-
-    def device_name(self) -> str:
-        """``cpu``: results leave the device's memory in every run."""
-        return "cpu"
-
-    def shape(self) -> list[int]:
-        return list(self.numpy().shape)
-
-    def data_ptr(self) -> int:
-        """The address of the first element."""
-        return int(self.numpy().ctypes.data)
-
-
-@guarded
+@refusing({"get_outputs_as_ortvaluevector": "take get_outputs(), a list"})
 class IOBinding:
     """Inputs and outputs of a session that are bound once, for any number of runs.
 
@@ -210,7 +169,7 @@ class IOBinding:
         ``element_type`` is a NumPy type, or a number of ``onnx.TensorProto``.
         """
         value = self._value("input", self._declared, name)
-        _require_host(f"input {name!r}", device_type, device_id)
+        require_host(f"input {name!r}", device_type, device_id)
         array = _memory(f"input {name!r}", value, element_type, shape, buffer_ptr)
         check_shape(value, array.shape)
         self._set_input(name, array)
@@ -247,7 +206,7 @@ class IOBinding:
         where ``buffer_ptr`` is None."""
         where = f"output {name!r}"
         value = self._value("output", self._known, name)
-        _require_host(where, device_type, device_id)
+        require_host(where, device_type, device_id)
         if buffer_ptr is None:
             if element_type is not None:
                 _require_type(where, value, element_type)
@@ -283,11 +242,14 @@ class IOBinding:
         self._results.clear()
         self._prepared = None
 
-    def get_outputs(self) -> list[OutputValue]:
-        """The outputs, in the order in which they were bound."""
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs, in the order in which they were bound. Their arrays are no copies: bound memory, or
+        what the run made, which no other run changes."""
         return [
-            OutputValue(
-                self._known[name], self._results.get(name, bound), name in self._results or bound is not None
+            OrtValue(
+                self._results.get(name, bound),
+                self._known[name].type,
+                "" if name in self._results or bound is not None else name,
             )
             for name, bound in self._outputs.items()
         ]
@@ -363,30 +325,10 @@ class IOBinding:
         return value
 
 
-def _require_host(where: str, device_type: Any, device_id: Any) -> None:
-    if device_type != "cpu" or device_id != 0:
-        given = f"device {bounded_repr(device_type)}, {bounded_repr(device_id)}"
-        remedy = "every run moves tensors between it and the device's memory, which only runs can address"
-        raise InputError(where, given, "memory of the host: 'cpu', 0", remedy)
-
-
 def _require_type(where: str, value: Value, element_type: Any) -> None:
     """Raises ``InputError`` unless the model declares this type: NumPy's, or a number of TensorProto."""
-    if value.dtype is None or _element(where, element_type) != value.dtype:
+    if value.dtype is None or element_dtype(where, element_type) != value.dtype:
         raise InputError(where, f"element_type {bounded_repr(element_type)}", f"{value.dtype}, {value}")
-
-
-def _element(where: str, element_type: Any) -> np.dtype[Any] | None:
-    try:
-        if not isinstance(element_type, int):
-            dtype: np.dtype[Any] = np.dtype(element_type)
-            return dtype
-        from onnx import TensorProto
-
-        return dtype_of(f"tensor({TensorProto.DataType.Name(element_type).lower()})")
-    except (TypeError, ValueError) as error:
-        accepted = "a NumPy type, or a number of onnx.TensorProto"
-        raise InputError(where, f"element_type {bounded_repr(element_type)}", accepted) from error
 
 
 def _memory(where: str, value: Value, element_type: Any, shape: Any, buffer_ptr: Any) -> Array:
@@ -407,7 +349,7 @@ def _memory(where: str, value: Value, element_type: Any, shape: Any, buffer_ptr:
 
 def _array_of(where: str, value: Value, given: Any) -> Any:
     """The memory of an OrtValue on the host, an array, or what an object's ``numpy()`` returns."""
-    if isinstance(given, np.ndarray | OutputValue):
+    if isinstance(given, np.ndarray | OrtValue):
         return given if isinstance(given, np.ndarray) else given.numpy()
     dtype = value.dtype
     if (
@@ -417,7 +359,7 @@ def _array_of(where: str, value: Value, given: Any) -> Any:
     ):
         if given.data_type() != value.type:
             raise InputError(where, f"an OrtValue of {given.data_type()}", f"{value}")
-        _require_host(where, given.device_name().lower(), 0)
+        require_host(where, given.device_name().lower(), 0)
         return _memory(where, value, dtype, given.shape(), given.data_ptr())
     if callable(getattr(given, "numpy", None)):
         return given.numpy()

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.ort.options import SessionOptions
+from onedispatch.dispatch.ort.providers import ProviderOptions, Providers
 from onedispatch.dispatch.runtime.prints import Sink, ring_bytes
 from onedispatch.dispatch.runtime.trace import traced_calls
 from onedispatch.transactions.base import host
@@ -16,7 +18,7 @@ from onedispatch.transactions.base import host
 RECORD = "ONEDISPATCH_RECORD"  # of the environment: "on", "off" or "verify"
 
 
-class SessionOptions(TypedDict, total=False):
+class SessionChoices(TypedDict, total=False):
     """Options of ``InferenceSession`` by keyword: see there."""
 
     cache_size: int
@@ -36,10 +38,18 @@ class SessionOptions(TypedDict, total=False):
     print_bytes: int | None
     trace: bool | int
     record: bool | str | None
+    # Under onnxruntime's names.
+    path_or_bytes: Any
+    sess_options: SessionOptions | None
+    providers: Providers | None
+    provider_options: ProviderOptions | None
+    enable_fallback: Any
+    read_config_from_model: Any
+    disabled_optimizers: Any
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class ExecutionOptions:
     """``print_bytes`` is 0 where kernels print into nothing, ``trace`` None without one."""
 
     threads: int | None
@@ -62,7 +72,7 @@ class RunOptions:
         print_bytes: int | None = None,
         trace: bool | int | None = False,
         record: bool | str | None = None,
-    ) -> RunOptions:
+    ) -> ExecutionOptions:
         """Returns options from what a caller gave. Raises ``InputError`` for those that there are none of."""
         return cls(
             arguments.threads(threads),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep
-from onedispatch.dispatch.runtime.options import RunOptions
+from onedispatch.dispatch.runtime.options import ExecutionOptions
 from onedispatch.transactions import Device
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Runners:
     """The simulated device and the runners of at most ``capacity`` executables, the last used ones."""
 
     target: Device
-    options: RunOptions
+    options: ExecutionOptions
     capacity: int
     _device: DeviceSession | None = None
     _loaded: OrderedDict[str, tuple[Executable, list[Runner | None]]] = field(default_factory=OrderedDict)

@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,19 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
-from onedispatch.dispatch.driver.requested import READING, SELECTING, RequestedOptions
+from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Dimension, Value
+from onedispatch.dispatch.ort.options import SessionOptions, begin_run, check_going_on
+from onedispatch.dispatch.ort.providers import ProviderOptions, Providers, translated
+from onedispatch.dispatch.ort.without_meaning import refusing
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import Inputs, checked_feed
 from onedispatch.dispatch.runtime.iobinding import IOBinding, Targets
-from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
+from onedispatch.dispatch.runtime.options import ExecutionOptions, SessionChoices
+from onedispatch.dispatch.runtime.ort_methods import REFUSED, OrtMethods
 from onedispatch.dispatch.runtime.prints import Print, PrintObserver
 from onedispatch.dispatch.runtime.profile import Profile
+from onedispatch.dispatch.runtime.profiling import Profiling
 from onedispatch.dispatch.runtime.report import RunReport, summed
 from onedispatch.dispatch.runtime.runners import Runners
 from onedispatch.dispatch.runtime.summary import Summary, summary_of
@@ -51,6 +56,9 @@ if TYPE_CHECKING:
     from onedispatch.operators.plugin.findings import Finding
 
 _NO_TARGETS = Targets()
+_REQUESTED = tuple(field.name for field in fields(RequestedOptions))
+_EXECUTION = tuple(field.name for field in fields(ExecutionOptions))
+_CHOICES = frozenset((*_REQUESTED, *_EXECUTION, "cache_size"))  # by name, options of a provider too
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,11 @@ class NodeArg:
     shape: list[Dimension]
 
     @classmethod
-    def of(cls, value: Value) -> NodeArg:
-        return cls(value.name, value.type, list(value.shape or ()))
+    def of(cls, value: Value, sizes: Mapping[str, int] | None = None) -> NodeArg:
+        """``sizes``: of named dimensions, as far as they were said."""
+        known = sizes or {}
+        shape = [known.get(d, d) if isinstance(d, str) else d for d in value.shape or ()]
+        return cls(value.name, value.type, shape)
 
 
 @dataclass
@@ -95,7 +106,8 @@ def _profile(executable: Executable, target: Device) -> Profile:
     return profile(executable, target)
 
 
-class InferenceSession:
+@refusing(REFUSED)
+class InferenceSession(OrtMethods):
     """Runs a model on a simulated NPU.
 
     Args:
@@ -137,6 +149,8 @@ class InferenceSession:
             None: ``ONEDISPATCH_RECORD`` of the environment ("on", "off", "verify"), else True. What a run did
             is in ``last_run.recorded``.
         trace: True, or how many kernel calls are kept one by one: ``last_run.trace`` has them.
+        sess_options, providers, provider_options: onnxruntime's arguments, by name or in its order behind the
+            model: see ``SessionOptions``, and dispatch/ort/README.md for what they mean here.
 
     Raises:
         ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
@@ -149,33 +163,44 @@ class InferenceSession:
     @public
     def __init__(
         self,
-        model: ModelLike | CompiledModel | Graph,
-        device: DeviceName | None = None,
-        precision: str | None = None,
-        fallback: str | None = None,
+        model: ModelLike | CompiledModel | Graph | None = None,
+        device: DeviceName | SessionOptions | None = None,
+        precision: str | Providers | None = None,
+        fallback: str | ProviderOptions | None = None,
         threads: int | None = None,
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
         plugins: Sequence[str | os.PathLike[str]] | None = None,
-        **options: Unpack[SessionOptions],
+        **options: Unpack[SessionChoices],
     ) -> None:
-        refuse_unknown("InferenceSession", options, SessionOptions)
-        rest: dict[str, Any] = {"threads": threads, **options}
-        asked = ("cast_policy", "sums", "groups", *READING, *SELECTING)
-        choices = {name: rest.pop(name, None) for name in asked}
+        refuse_unknown("InferenceSession", options, SessionChoices)
+        asked = {"device": device, "precision": precision, "fallback": fallback, "threads": threads}
+        model, rest, self._ort_options = ort = translated(model, {**asked, **options}, _CHOICES)
+        requested = RequestedOptions(**{name: rest.pop(name, None) for name in _REQUESTED})
         cache_size = rest.pop("cache_size", CACHE_SIZE)
-        self._options = RunOptions.checked(**rest)
+        self._options = ExecutionOptions.checked(**rest)
+        self._threads, self._dimensions = self._options.threads, ort.dimensions
         self._check: AccessCheck | None = None
         self._prints = PrintObserver(self._options.print, self._options.print_bytes)
         discovery.use(plugins)
-        requested = RequestedOptions(device, precision, fallback, **choices)
-        self._executables = ExecutableCache(self._compiled(model, requested, shapes, cache_size))
+        compiled = self._compiled(model, requested, shapes, cache_size)
+        self._executables = ExecutableCache(prepared(compiled, self._known_shapes(compiled)))
         self._lock = ForkLock()
         self._runners = Runners(self.model.target, self._options, self.model.cache_size)
         self._last_run: _Ended | None = None
         self._running = False
         self._inputs = Inputs(self.model.inputs)
         self._outputs = {v.name: index for index, v in enumerate(self.model.outputs)}
+        profiled = self._ort_options is not None and self._ort_options.enable_profiling
+        self._profiling = Profiling(self.get_session_options().profile_file_prefix) if profiled else None
+
+    def _known_shapes(self, model: CompiledModel) -> Mapping[str, Sequence[int]] | None:
+        """Shapes of all inputs, where sizes of named dimensions that options say make them known."""
+        if not self._dimensions:
+            return None
+        shapes = {value.name: NodeArg.of(value, self._dimensions).shape for value in model.inputs}
+        known = all(isinstance(size, int) for shape in shapes.values() for size in shape)
+        return {name: [int(size or 0) for size in shape] for name, shape in shapes.items()} if known else None
 
     def _compiled(
         self,
@@ -227,10 +252,10 @@ class InferenceSession:
     # -- what the model is -----------------------------------------------------------------
 
     def get_inputs(self) -> list[NodeArg]:
-        return [NodeArg.of(value) for value in self.model.inputs]
+        return [NodeArg.of(value, self._dimensions) for value in self.model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [NodeArg.of(value) for value in self.model.outputs]
+        return [NodeArg.of(value, self._dimensions) for value in self.model.outputs]
 
     @property
     def device(self) -> str:
@@ -305,6 +330,9 @@ class InferenceSession:
     ) -> list[Any]:
         """Computes outputs, all of them (None) or those named, in that order.
 
+        Inputs are arrays, ``OrtValue``s, or lists, which become arrays of the input's type.
+        ``run_options``: None, or a ``RunOptions``.
+
         Raises:
             InputError: a wrong, missing or unknown name, or a dtype or shape that does not fit.
             TransactionError, SimulationError: the transaction cannot be run as it is.
@@ -313,9 +341,10 @@ class InferenceSession:
         """
         _core().require_no_kernel_runs("InferenceSession.run")
         start = time.perf_counter()
+        asked = begin_run("InferenceSession.run", run_options)
         indices = self._outputs.values() if output_names is None else self._wanted(output_names)
         feed, shapes = checked_feed(self._inputs, input_feed)
-        _, results = self._results(feed, shapes, start)
+        _, results = self._results(feed, shapes, start, asked=asked)
         return [results[index] for index in indices]
 
     @public
@@ -338,8 +367,9 @@ class InferenceSession:
         if not isinstance(iobinding, IOBinding):
             given = f"a {type(iobinding).__name__}"
             raise InputError("run_with_iobinding", given, "what io_binding() of this session returned")
+        asked = begin_run("InferenceSession.run_with_iobinding", run_options)
         feed, shapes, targets = iobinding._begin(self)
-        iobinding._finish(targets, *self._results(feed, shapes, start, targets))
+        iobinding._finish(targets, *self._results(feed, shapes, start, targets, asked))
 
     def _results(
         self,
@@ -347,6 +377,7 @@ class InferenceSession:
         shapes: dict[str, tuple[int, ...]],
         start: float,
         targets: Targets = _NO_TARGETS,
+        asked: Any = None,
     ) -> tuple[Executable, list[Any]]:
         """One run: the executable, and all outputs. Device steps write into ``targets`` where they can."""
         if self._check is not None:
@@ -360,10 +391,13 @@ class InferenceSession:
             self._prints.clear()
             reports = []
             for runner in runners:
+                check_going_on("InferenceSession.run", asked)
                 reports.append(self._step(runner, values, direct))
             profile = partial(_profile, executable, self.model.target)
             self._last_run = _Ended(reports, work, time.perf_counter() - start, profile)
             self._running = False  # else the next run looks closer
+            if self._profiling is not None:
+                self._profiling.add(self._last_run.report)
             return executable, executable.results(values)
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
