@@ -114,22 +114,24 @@ _NO_INITIALIZER = "give the model with the values in it"
 _OTHER_DEVICES = "name the device: InferenceSession(model, device=...)"
 
 
+REFUSED_OF_SESSIONS = {
+    "register_custom_ops_library": "name kernel libraries or Python files with kernels: "
+    "InferenceSession(model, plugins=[...])",
+    "add_initializer": _NO_INITIALIZER,
+    "add_external_initializers": _NO_INITIALIZER,
+    "add_external_initializers_from_files_in_memory": "give the path of the model beside its files",
+    "add_provider_for_devices": _OTHER_DEVICES,
+    "set_provider_selection_policy": _OTHER_DEVICES,
+    "set_provider_selection_policy_delegate": _OTHER_DEVICES,
+    "set_ep_context_data_read_func": "use onedispatch.compile and CompiledModel.save",
+    "clear_ep_context_data_read_func": "use onedispatch.compile and CompiledModel.save",
+    "set_load_cancellation_flag": "interrupt the process (Ctrl-C)",
+}
+REFUSED_OF_RUNS = {"add_active_adapter": "merge the adapter into the model's weights"}
+
+
 @guarded
-@refusing(
-    {
-        "register_custom_ops_library": "name kernel libraries or Python files with kernels: "
-        "InferenceSession(model, plugins=[...])",
-        "add_initializer": _NO_INITIALIZER,
-        "add_external_initializers": _NO_INITIALIZER,
-        "add_external_initializers_from_files_in_memory": "give the path of the model beside its files",
-        "add_provider_for_devices": _OTHER_DEVICES,
-        "set_provider_selection_policy": _OTHER_DEVICES,
-        "set_provider_selection_policy_delegate": _OTHER_DEVICES,
-        "set_ep_context_data_read_func": "use onedispatch.compile and CompiledModel.save",
-        "clear_ep_context_data_read_func": "use onedispatch.compile and CompiledModel.save",
-        "set_load_cancellation_flag": "interrupt the process (Ctrl-C)",
-    }
-)
+@refusing(REFUSED_OF_SESSIONS)
 class SessionOptions(_Settings):
     """Options of a session under onnxruntime's names.
 
@@ -213,7 +215,7 @@ class SessionOptions(_Settings):
 
 
 @guarded
-@refusing({"add_active_adapter": "merge the adapter into the model's weights"})
+@refusing(REFUSED_OF_RUNS)
 class RunOptions(_Settings):
     """Options of a run under onnxruntime's names. ``terminate`` ends a run before its next step."""
 

@@ -15,7 +15,7 @@ from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.signature import bounded_repr
 
-_DENSE = "give dense tensors"
+REFUSED = dict.fromkeys(("as_sparse_tensor", "ort_value_from_sparse_tensor"), "give dense tensors")
 
 
 def require_host(where: str, device_type: Any, device_id: Any) -> None:
@@ -41,7 +41,7 @@ def element_dtype(where: str, element_type: Any) -> np.dtype[Any] | None:
 
 
 @guarded
-@refusing({"as_sparse_tensor": _DENSE, "ort_value_from_sparse_tensor": _DENSE})
+@refusing(REFUSED)
 class OrtValue:
     """A value of type ``kind``: an array, a list for a sequence. ``absent`` names an output without one."""
 
@@ -90,7 +90,7 @@ class OrtValue:
         if memory_info is not None:
             raise InputError(where, "memory_info", "None", "leave it out: values are in the host's memory")
         dtype = element_dtype(where, element_type)
-        if dtype is None or dtype.hasobject:
+        if dtype is None or dtype.kind in "OUS":
             raise InputError(where, f"element_type {bounded_repr(element_type)}", "a type of numbers")
         sizes = arguments.shapes({"shape": shape})["shape"]
         limits.check_tensor(where, dtype, sizes, InputError)

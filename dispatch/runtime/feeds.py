@@ -11,7 +11,9 @@ import numpy as np
 from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.dispatch.frontend.input_shapes import check_shape
 from onedispatch.dispatch.ort.values import OrtValue
+from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 
 class _Accepted(NamedTuple):
@@ -80,8 +82,9 @@ def _from_list(where: str, value: Value, given: list[Any]) -> Array:
         if dtype is None or dtype.hasobject:
             return np.array(given, np.str_)
         return np.array(given, dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(where, f"a list of which NumPy says: {error}", f"{value}") from error
+    except Exception as error:
+        reraise_from_handler(error)  # methods of elements may raise anything
+        raise InputError(where, f"a list: {error_line(error)}", f"{value}") from error
 
 
 def as_value(where: str, kind: str, given: Any) -> Any:

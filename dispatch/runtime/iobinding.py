@@ -25,6 +25,7 @@ from onedispatch.transactions.base.signature import bounded_repr
 
 _MOST_ADDRESS = (1 << 64) - 1
 _PACKED = ("int4", "uint4", "int2", "uint2", "float4e2m1")  # several elements in a byte, unlike NumPy's
+REFUSED = {"get_outputs_as_ortvaluevector": "take get_outputs(), a list"}
 _OF_TENSOR = ("data_ptr", "data_type", "device_name", "shape")  # methods of onnxruntime.OrtValue
 
 
@@ -118,7 +119,7 @@ def made_on_device(executable: Executable) -> frozenset[str]:
 
 
 @guarded
-@refusing({"get_outputs_as_ortvaluevector": "take get_outputs(), a list"})
+@refusing(REFUSED)
 class IOBinding:
     """Inputs and outputs of a session that are bound once, for any number of runs.
 

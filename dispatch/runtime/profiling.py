@@ -60,7 +60,7 @@ class Profiling:
                 self._calls += 1
                 event["ts"] += self._now
             if self._calls <= TRACED_CALLS:
-                self._events.append({"cat": "Core", **event, "pid": _CORES})
+                self._events.append({**event, "cat": "Core", "pid": _CORES})
 
     def write(self) -> str:
         """Writes the events and returns the file's name. Raises ``InputError`` where it cannot be written."""
