@@ -14,6 +14,7 @@ from onedispatch.dispatch.ort.without_meaning import refusing
 from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
 REFUSED = dict.fromkeys(("as_sparse_tensor", "ort_value_from_sparse_tensor"), "give dense tensors")
 
@@ -70,7 +71,7 @@ class OrtValue:
         array = np.ascontiguousarray(_array(where, data))
         dtype = element_dtype(where, onnx_element_type)
         if dtype is None or dtype.hasobject or dtype.itemsize != array.itemsize:
-            accepted = f"a type of numbers with {array.itemsize} bytes"
+            accepted = f"a type of numbers with {counted(array.itemsize, 'byte')}"
             raise InputError(where, f"element type {bounded_repr(onnx_element_type)}", accepted)
         return cls(array.view(dtype).reshape(data.shape), type_name_of(dtype))
 
