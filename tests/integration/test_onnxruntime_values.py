@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``OrtValue`` beside onnxruntime's: what values say of themselves, which memory they share, what is refused."""
+"""``OrtValue`` beside onnxruntime's: what values say, whose memory they share, what is refused."""
 
 from __future__ import annotations
 
