@@ -122,7 +122,8 @@ def test_outputs_by_name(x: Array) -> None:
         ({"x": np.zeros((4, 20), np.float64)}, "float64"),
         ({"x": np.zeros((4, 21), np.float32)}, r"\[4, 21\]"),
         ({"x": np.zeros((4, 20, 1), np.float32)}, r"\[4, 20, 1\]"),
-        ({"x": [[0.0] * 20] * 4}, "list"),
+        ({"x": [[0.0] * 20, [0.0]]}, "a list: ValueError"),
+        ({"x": ((0.0,) * 20,) * 4}, "tuple"),
         ([1], "list"),
     ],
 )
@@ -146,7 +147,7 @@ def test_inputs_are_checked_in_every_run(x: Array) -> None:
         {**good, "b": x.astype(np.float64)},
         {**good, "b": x.astype(">f4")},
         {**good, "b": x[:, :19].copy()},
-        {**good, "b": x.tolist()},
+        {**good, "b": tuple(x.tolist())},
         [("a", x), ("b", x)],
     ):
         np.testing.assert_array_equal(session.run(None, good)[0], x + x)
