@@ -36,6 +36,7 @@ from onedispatch.dispatch.compiler.properties import (
 from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.compiler.refusals import refuse_unmapped, refuse_unplaced
 from onedispatch.dispatch.compiler.rewrite import rewrite
+from onedispatch.dispatch.frontend.frozen import frozen
 from onedispatch.dispatch.frontend.graph import Array, Graph, with_outputs
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.validity import check_nodes
@@ -55,8 +56,8 @@ def source_of(model: Any, options: ImportOptions) -> str:
 def read_model(model: Any, options: ImportOptions) -> Graph:
     """Returns the graph of a model in the operators of its framework. Raises ``ModelError``."""
     if source_of(model, options) == "tensorflow":
-        return read_graphdef(model, options.outputs)
-    graph = import_model(model)
+        return frozen(read_graphdef(model, options.outputs), options.freeze)
+    graph = frozen(import_model(model), options.freeze)
     return graph if options.outputs is None else with_outputs(graph, options.outputs)
 
 
@@ -118,7 +119,7 @@ def _pack_weights(graph: Graph, context: Context) -> Graph:
 MODEL_PASSES: tuple[Pass, ...] = (
     Pass(
         "import",
-        "loads and checks the model, of ONNX or of another framework; inlines its functions",
+        "loads and checks the model, of ONNX or of another framework; inlines functions, freezes inputs",
         lambda model, context: read_model(model, context.options),
         ensures=(SORTED,),
     ),

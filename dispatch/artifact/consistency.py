@@ -32,6 +32,7 @@ def check_consistent(model: CompiledModel) -> None:
     _once(names, "inputs of the model")
     _once([v.name for v in model.outputs], "outputs of the model")
     _require(model.deciding <= set(names), "deciding inputs", sorted(model.deciding), f"some of {names}")
+    _require(set(names).isdisjoint(model.frozen), "frozen inputs", list(model.frozen), f"others than {names}")
     _require(
         model.source is not None or bool(model.executables), "the model", "no executable", "one, or its graph"
     )

@@ -228,6 +228,7 @@ def model_form(
         outputs=VALUES,
         deciding=TEXTS,
         cache_size=integer(1, most),
+        frozen=mapped(ARRAY),
         executables=listed(row(key=TEXT, executable=EXECUTABLE)),
         metadata=METADATA,
         source=optional(GRAPH),

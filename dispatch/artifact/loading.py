@@ -111,5 +111,6 @@ def _from(reader: Reader) -> CompiledModel:
         plain["cache_size"],
         {key: executable_from(reader, executable) for key, executable in plain["executables"]},
         metadata=ModelMetadata(**plain["metadata"]),
+        frozen={name: reader.array(head) for name, head in plain["frozen"].items()},
         left_out="" if whole or plain["source"] is None else "the onnx package is not installed",
     )

@@ -17,7 +17,7 @@ from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.options import CAST_POLICIES, FALLBACKS, GROUPS, SUMS, CompileOptions
 from onedispatch.dispatch.compiler.used_kernels import check_host_kernels
-from onedispatch.dispatch.frontend.graph import Graph, ModelMetadata, Value
+from onedispatch.dispatch.frontend.graph import Array, Graph, ModelMetadata, Value
 from onedispatch.dispatch.plugins.missing import check_known
 from onedispatch.operators.emission.overlay import overlay_xclbin
 from onedispatch.transactions import Device
@@ -47,6 +47,7 @@ class CompiledModel:
     cache_size: int = CACHE_SIZE
     executables: Mapping[str, Executable] = field(default_factory=dict, repr=False)
     left_out: str = ""  # why ``source`` is None though the file has it
+    frozen: Mapping[str, Array] = field(default_factory=dict)  # inputs that are constants of it
     # Of a static model, for kernels that are declared again; files do not keep it.
     recompiled_from: Graph | None = field(default=None, repr=False)
     metadata: ModelMetadata = field(default_factory=ModelMetadata, repr=False)
@@ -240,6 +241,7 @@ class CompiledModel:
             "outputs": [value_to(v) for v in self.outputs],
             "deciding": sorted(self.deciding),
             "cache_size": self.cache_size,
+            "frozen": {name: writer.array(array) for name, array in self.frozen.items()},
             "executables": [[key, executable_to(writer, p)] for key, p in self.executables.items()],
             "metadata": asdict(self.metadata),
             "source": None if self.source is None else graph_to(writer, self.source),

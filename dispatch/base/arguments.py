@@ -69,6 +69,15 @@ def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
     return tuple(integer(where, size, 0, _MOST_DIMENSION) for size in sizes)
 
 
+def by_name(where: str, value: Any) -> dict[str, Any]:
+    """Returns what is given for each name; None: nothing."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(where, bounded_repr(value), "a dict of names, or None")
+    return {text(where, name): one for name, one in value.items()}
+
+
 def paths(where: str, value: Any) -> list[str]:
     """Returns a list of paths; one path alone becomes a list of one."""
     if isinstance(value, str | os.PathLike):

@@ -29,6 +29,7 @@ from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ def inspect(
             "sums": compiled.sums,
             "groups": compiled.groups,
             "dimension_names": _sizes(compiled, row[1]),
+            "frozen": {name: array.tolist() for name, array in compiled.frozen.items()},
             "device_notes": notes,
         }
         for row in placed
@@ -287,6 +289,8 @@ def inspect(
         out.tell(f"{compiled.device}: {note}")
     for key, executable, placement in placed:
         out.tell(f"{compiled.device}, {compiled.precision}, {key}\n")
+        for name, array in compiled.frozen.items():
+            out.tell(f"input {name}, frozen: {bounded_repr(array.tolist())}")
         for name, sizes in _sizes(compiled, executable).items():
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)

@@ -105,11 +105,13 @@ class ReadFlags:
     frontend: Frontend = None
     outputs: Outputs = None
     fusions: Fusions = None
+    set: out.Frozen = None
 
     @property
     def options(self) -> ImportOptions:
-        """Raises ``InputError`` for an unknown frontend."""
-        return ImportOptions.checked(self.frontend, self.outputs or None, self.fusions)
+        """Raises ``InputError`` for an unknown frontend, and for what is no value of an input."""
+        frozen = out.parse_frozen(self.set)
+        return ImportOptions.checked(self.frontend, self.outputs or None, self.fusions, frozen)
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class CompileFlags:
     frontend: Frontend = None
     outputs: Outputs = None
     fusions: Fusions = None
+    set: out.Frozen = None
     catalog: Catalogs = None
     pin: Pins = None
 
@@ -137,6 +140,7 @@ class CompileFlags:
             self.frontend,
             self.outputs or None,
             self.fusions or None,
+            out.parse_frozen(self.set) or None,
             catalog=self.catalog or None,
             pins=self.pin or None,
         )

@@ -38,6 +38,14 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Shape of an input with open dimensions: x=1,3,224,224. Repeatable."),
 ]
+Frozen = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="An input becomes a constant: sr=16000, state=[[0,1]], mask=@mask.npy. One number fills an "
+        "input of known shape. Repeatable.",
+    ),
+]
 CastPolicy = Annotated[
     str,
     typer.Option(
@@ -191,6 +199,45 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
             raise InputError("--shape", f"{text!r}: {name} once more", "one shape for each input")
         shapes[name] = tuple(numbers)
     return shapes
+
+
+def parse_frozen(texts: Sequence[str] | None) -> dict[str, Any]:
+    """``sr=16000`` as a dict: numbers, true and false, lists of them, texts; ``@file.npy`` is an array.
+
+    Raises ``InputError`` for other text, for a file that is none, and for an input named twice.
+    """
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value:
+            raise InputError("--set", repr(text), "name=value, for instance sr=16000, or name=@file.npy")
+        if name in values:
+            raise InputError("--set", f"{text!r}: {name} once more", "one value for each input")
+        values[name] = _array_file("--set", text, value[1:]) if value[0] == "@" else _literal(value)
+    return values
+
+
+def _literal(text: str) -> Any:
+    """What JSON makes of a text; a number as Python reads it (inf), or else the text itself."""
+    for read in (json.loads, float):
+        try:
+            return read(text)
+        except (ValueError, RecursionError):
+            continue
+    return text
+
+
+def _array_file(option: str, text: str, path: str) -> Array:
+    """The array of an ``.npy``. Raises ``InputError`` that names the option, and ``text`` that follows it."""
+    try:
+        with reading(path) as file:
+            array = np.load(file, allow_pickle=False)
+    except (InputError, *_UNREADABLE) as error:
+        reraise_from_handler(error)
+        raise InputError(option, f"{text!r}: {statement_of(error)}", "name=@array.npy") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(option, f"{text!r}: several arrays", "name=@array.npy, a file of one")
+    return array
 
 
 # What numpy.load raises on files that are none of its own, or damaged ones.

@@ -42,6 +42,7 @@ class TuneFlags:
     budget: Annotated[str, typer.Option(help="How long: 90s, 10m, 1h.")] = "10m"
     device: out.Device = "npu2"
     shape: out.Shapes = None
+    set: out.Frozen = None
     precision: out.Precision = "fp32"
     groups: out.Groups = "on"
     jobs: Annotated[int, typer.Option(help="How many workers measure at a time.")] = 1
@@ -108,6 +109,7 @@ def _posed(name: str, flags: TuneFlags, shapes: opening.Shapes) -> Mapping[Probl
 
     model = opening.source(Path(name))
     options: dict[str, Any] = {"precision": flags.precision, "groups": flags.groups}
+    options["freeze"] = out.parse_frozen(flags.set)
     found = problems_of(
         lambda selector: compile_model(model, flags.device, shapes=shapes, selector=selector, **options)
     )

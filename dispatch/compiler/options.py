@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from onedispatch.dispatch.base import arguments
@@ -111,10 +112,17 @@ class ImportOptions:
     outputs: tuple[str, ...] | None = None
     fusions: tuple[str, ...] = ()
     strict: bool = False  # attributes that no rule mentions are refused
+    freeze: Mapping[str, Any] = field(default_factory=dict)  # values of inputs that become constants
 
     @classmethod
     def checked(
-        cls, frontend: Any = None, outputs: Any = None, fusions: Any = None, *, strict: bool = False
+        cls,
+        frontend: Any = None,
+        outputs: Any = None,
+        fusions: Any = None,
+        freeze: Any = None,
+        *,
+        strict: bool = False,
     ) -> ImportOptions:
         """Returns options from what a caller gave. Raises ``InputError`` for anything else."""
         if frontend is not None:
@@ -122,7 +130,8 @@ class ImportOptions:
         wanted = None if outputs is None else tuple(arguments.names("outputs", outputs))
         if wanted == ():
             raise InputError("outputs", "no name", "one name or more, or None for all")
-        return cls(frontend, wanted, tuple(arguments.names("fusions", fusions)), strict)
+        named = tuple(arguments.names("fusions", fusions))
+        return cls(frontend, wanted, named, strict, arguments.by_name("freeze", freeze))
 
 
 def check_choices(

@@ -21,6 +21,7 @@ from onedispatch.dispatch.compiler.early import refuse_early
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.compiler.passes import ImportContext, run_passes
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
+from onedispatch.dispatch.driver.requested import READING
 from onedispatch.dispatch.frontend.decided import deciding_inputs
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import ModelLike
@@ -51,6 +52,7 @@ class CompileChoices(TypedDict, total=False):
     frontend: str | None
     outputs: Sequence[str] | None
     fusions: Sequence[str] | None
+    freeze: Mapping[str, Any] | None
 
 
 @public
@@ -86,6 +88,7 @@ def compile_model(
         frontend: ``"onnx"`` or ``"tensorflow"``; None: as the file is.
         outputs: names of the values to compute; None: the model's own, of a GraphDef all that nothing reads.
         fusions: names of those to switch on, ``"-NAME"`` switches one off: see ``onedispatch.fusion``.
+        freeze: inputs that become constants, each with its value: ``{"sr": 16000}``, lists, arrays.
 
     Raises:
         RuleError: a mapping rule or a fusion does what it may not.
@@ -102,7 +105,7 @@ def compile_model(
     rest: dict[str, Any] = {"precision": precision, "fallback": fallback, **options}
     cache_size = arguments.integer("cache_size", rest.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
     given = arguments.shapes(shapes)
-    reading = {name: rest.pop(name, None) for name in ("frontend", "outputs", "fusions")}
+    reading = {name: rest.pop(name, None) for name in READING}
     chosen = CompileOptions.checked(device, **rest)
     how = ImportOptions.checked(**reading, strict=chosen.strict)
     with unchanged_files(core):
@@ -124,7 +127,7 @@ def compile_imported(
     """
     deciding = deciding_inputs(graph)
     begun = CompiledModel(options, graph.inputs, graph.outputs, deciding, graph, cache_size)
-    return compiled_for(replace(begun, metadata=graph.metadata), shapes)
+    return compiled_for(replace(begun, metadata=graph.metadata, frozen=graph.frozen), shapes)
 
 
 def _refuse_compiled(model: object) -> None:

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.compiler.executable import HostStep
 from onedispatch.dispatch.compiler.options import ImportOptions, check_choices
+from onedispatch.dispatch.frontend.frozen import frozen_value
+from onedispatch.dispatch.frontend.graph import Value, type_name_of
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.machine.device import DeviceName
 
 _AGAIN = "compile the ONNX file again"
-READING = ("frontend", "outputs", "fusions")  # how a model is read
+READING = ("frontend", "outputs", "fusions", "freeze")  # how a model is read
 CHOICES = frozenset(("precision", "fallback", "cast_policy", "sums", "groups"))
+_OPTIONS = {"freeze": "set"}  # those that commands have under another name
 SELECTING = ("selector", "catalog", "pins")  # who chooses solutions
 
 
@@ -33,6 +40,7 @@ class RequestedOptions:
     frontend: str | None = None
     outputs: Sequence[str] | None = None
     fusions: Sequence[str] | None = None
+    freeze: Mapping[str, Any] | None = None
     selector: Any = None
     catalog: Any = None
     pins: Sequence[str] | None = None
@@ -47,7 +55,7 @@ class RequestedOptions:
     def reading(self) -> ImportOptions:
         """How the model is read."""
         return ImportOptions.checked(
-            self.frontend, self.outputs, self.fusions, strict=self.fallback == "error"
+            self.frontend, self.outputs, self.fusions, self.freeze, strict=self.fallback == "error"
         )
 
     def require(self, model: CompiledModel, *, command: bool = False) -> None:
@@ -57,10 +65,13 @@ class RequestedOptions:
         """
 
         def called(name: str) -> str:
-            return f"--{name.replace('_', '-')}" if command else name
+            option = _OPTIONS.get(name, name)
+            return f"--{option.replace('_', '-')}" if command else name
 
+        if self.freeze is not None:
+            self._require_frozen(model, called("freeze"))
         for name in (*READING, *SELECTING):
-            if getattr(self, name) is not None:
+            if name != "freeze" and getattr(self, name) is not None:
                 raise InputError(
                     called(name), repr(getattr(self, name)), "nothing: it is compiled already", _AGAIN
                 )
@@ -77,6 +88,20 @@ class RequestedOptions:
         if self.fallback == "error" and model.fallback != "error" and _may_use_host(model):
             accepted = "'cpu', which the model was compiled for: nodes of it run on the host, or may"
             raise InputError(called("fallback"), "'error'", accepted, f"{_AGAIN}, with fallback='error'")
+
+    def _require_frozen(self, model: CompiledModel, called: str) -> None:
+        """Raises ``InputError`` where inputs of ``model`` were not frozen to these values."""
+        for name, given in arguments.by_name(called, self.freeze).items():
+            own = model.frozen.get(name)
+            if own is None:
+                accepted = (
+                    f"inputs that were frozen when it was compiled: {', '.join(model.frozen) or 'none'}"
+                )
+                raise InputError(called, repr(name), accepted, _AGAIN)
+            asked = frozen_value(Value(name, type_name_of(own.dtype), own.shape), given)
+            if not np.array_equal(asked, own, equal_nan=own.dtype.kind == "f"):
+                accepted = f"{bounded_repr(own.tolist())}, which the model was compiled with"
+                raise InputError(called, f"{name}={bounded_repr(given)}", accepted, _AGAIN)
 
 
 def _may_use_host(model: CompiledModel) -> bool:

@@ -234,6 +234,8 @@ class Graph:
     ir_version: int
     folded: tuple[Folded, ...] = ()
     order: tuple[str, ...] = ()  # names of all nodes of the model, in its order
+    # Inputs of the model that whoever compiles it made constants.
+    frozen: Mapping[str, Array] = field(default_factory=dict, repr=False)
     # Run-time values that the executable is compiled for; only shape operands may use them.
     decided: Mapping[str, Array] = field(default_factory=dict, repr=False)
     # Tensor -> names of its scale and zero point ("": none), from the model's quantisation annotations.

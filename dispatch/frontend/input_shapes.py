@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concrete shapes for a model's inputs, checked against what it declares."""
+"""Shapes and tensors for a model's inputs, checked against what it declares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.frontend.graph import Value
+from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.transactions.base.errors import InputError
 
 
@@ -45,3 +48,20 @@ def check_shape(value: Value, shape: tuple[int, ...], where: str = "") -> tuple[
     if value.dtype is not None:
         limits.check_tensor(where or f"input {value.name!r}", value.dtype, shape, InputError)
     return shape
+
+
+def as_array(where: str, value: Value, given: Any) -> Array:
+    """A tensor of the value's dtype. Raises ``InputError`` for anything else."""
+    dtype = value.dtype
+    if not isinstance(given, np.ndarray | np.generic):
+        raise InputError(where, f"a {type(given).__name__}", f"a NumPy array, {value}", "use numpy.asarray")
+    array = np.asarray(given)
+    if dtype is not None and dtype.hasobject:
+        if array.dtype.kind not in "OUS":
+            raise InputError(where, f"dtype {array.dtype}", f"{value}", "give an array of strings")
+        return array.astype(np.object_) if array.dtype.kind != "O" else array
+    if array.dtype != dtype:
+        raise InputError(
+            where, f"dtype {array.dtype}", f"{dtype}, {value}", f"convert it with .astype(numpy.{dtype})"
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes scalars 1-d

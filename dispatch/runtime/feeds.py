@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Value
-from onedispatch.dispatch.frontend.input_shapes import check_shape
+from onedispatch.dispatch.frontend.input_shapes import as_array, check_shape
 from onedispatch.dispatch.ort.values import OrtValue
 from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError
@@ -52,28 +52,16 @@ class Inputs:
         return arrays, last.shapes
 
 
-def as_array(where: str, value: Value, given: Any) -> Array:
-    """A tensor of the value's dtype. Raises ``InputError`` for anything else.
+def _tensor(where: str, value: Value, given: Any) -> Array:
+    """A tensor of the value's dtype, of arrays, OrtValues and lists. Raises ``InputError`` for others.
 
     Lists become arrays of that dtype, as in onnxruntime; elements are converted as NumPy does.
     """
-    dtype = value.dtype
     if isinstance(given, OrtValue):
         given = given.numpy()
     elif isinstance(given, list):
         given = _from_list(where, value, given)
-    if not isinstance(given, np.ndarray | np.generic):
-        raise InputError(where, f"a {type(given).__name__}", f"a NumPy array, {value}", "use numpy.asarray")
-    array = np.asarray(given)
-    if dtype is not None and dtype.hasobject:
-        if array.dtype.kind not in "OUS":
-            raise InputError(where, f"dtype {array.dtype}", f"{value}", "give an array of strings")
-        return array.astype(np.object_) if array.dtype.kind != "O" else array
-    if array.dtype != dtype:
-        raise InputError(
-            where, f"dtype {array.dtype}", f"{dtype}, {value}", f"convert it with .astype(numpy.{dtype})"
-        )
-    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes scalars 1-d
+    return as_array(where, value, given)
 
 
 def _from_list(where: str, value: Value, given: list[Any]) -> Array:
@@ -103,7 +91,7 @@ def as_value(where: str, kind: str, given: Any) -> Any:
             raise InputError(where, f"a {type(given).__name__}", f"a list, {kind}")
         return [as_value(f"{where}, element {i}", inner, element) for i, element in enumerate(given)]
     value = Value(where, kind)
-    return given if value.dtype is None else as_array(where, value, given)
+    return given if value.dtype is None else _tensor(where, value, given)
 
 
 def checked_feed(known: Inputs, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
@@ -130,7 +118,7 @@ def checked_feed(known: Inputs, feed: Mapping[str, Any]) -> tuple[dict[str, Any]
         if value.dtype is None:
             arrays[name] = as_value(f"input {name!r}", value.type, feed.get(name))
             continue
-        array = as_array(f"input {name!r}", value, feed[name])
+        array = _tensor(f"input {name!r}", value, feed[name])
         shapes[name] = check_shape(value, array.shape)
         arrays[name] = array
     known.remember(arrays, shapes)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
@@ -31,6 +31,7 @@ class SessionChoices(TypedDict, total=False):
     frontend: str | None
     outputs: Sequence[str] | None
     fusions: Sequence[str] | None
+    freeze: Mapping[str, Any] | None
     selector: Any
     catalog: Any
     pins: Sequence[str] | None

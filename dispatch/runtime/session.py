@@ -131,7 +131,7 @@ class InferenceSession(OrtMethods):
             The model is compiled and run in a child first, so that a kernel that crashes, or ends its
             process, is an error there and not the end of this process.
         check_seconds: what a check may take in all.
-        frontend, outputs, fusions: how the model is read: see ``compile``.
+        frontend, outputs, fusions, freeze: how the model is read: see ``compile``.
         selector, catalog, pins: who chooses solutions: see ``compile``. A compiled model has its own.
         cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.

@@ -262,8 +262,9 @@ class _Work:
         if how.outputs is not None:
             engines, found = self._host(names)
             return f"{engines} on the graph with these values as outputs", found
+        given = {**self.feed, **self.graph.frozen}
         try:
-            values = Runtime(_plain(model), names, self.threads, None, True).run(self.feed)
+            values = Runtime(_plain(model), names, self.threads, None, True).run(given)
             return RUNTIME, dict(zip(names, values, strict=True))
         except (EngineRefused, InputError) as error:
             why = f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}"
