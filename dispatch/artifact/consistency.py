@@ -108,6 +108,8 @@ def _check_host(where: str, step: HostStep, known: _Known) -> None:
 
 
 def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
+    starts = [0, *step.const_starts, len(step.const)]
+    _require(starts == sorted(starts), where, f"starts of constants at {starts[1:-1]}", "places in order")
     given, sizes = (len(step.const), len(step.params)), tuple(step.sizes[3:])
     _require(given == sizes, where, f"constants and parameters of sizes {given}", f"{sizes}")
     for kind, slots, size in (("input", step.inputs, step.sizes[0]), ("output", step.outputs, step.sizes[1])):

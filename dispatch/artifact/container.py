@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a compiled model: a checked head, a msgpack description, and raw blobs.
+"""The file of a compiled model: a head, and in frames (see there) a msgpack description and blobs.
 
     offset  size  what
          0     8  magic, the ASCII characters ODMODEL and a zero byte
-         8     4  u32 version, 8
-        12     4  u32 CRC-32 of all bytes from offset 16 on
-        16     8  u64 size of the whole file
-        24     8  u64 size of the description, msgpack, which follows at offset 32
-         .     .  blobs, each starting at a multiple of 64; the description's "blobs" lists
-                  (offset, size) pairs
+         8     4  u32 version, 9
+        12     4  u32 size of the description
+        16     8  u64 size of the content: the description, msgpack, and blobs, each starting at a multiple
+                  of 64; the description's "blobs" lists (offset, size) pairs, from the first blob on
+        24     .  the content in frames, and a CRC-32 of all before it
 
 All numbers are little-endian. Blobs of equal content are stored once.
 """
@@ -17,27 +16,29 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from io import BytesIO
+from itertools import chain, pairwise
+from typing import Any, BinaryIO
 
 import msgpack
 import numpy as np
 
 from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
-from onedispatch.dispatch.base.lendable import lendable
+from onedispatch.dispatch.artifact.frames import FrameError, framed, most_content, unframed
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
-from onedispatch.transactions.base.files import is_regular, reading, write_file
+from onedispatch.transactions.base.files import is_regular, read_open, reading, write_file
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
 VERSION = 9
-_HEAD = struct.Struct("<8sIIQQ")
-_CHECKED_FROM = 16
+_HEAD = struct.Struct("<8sIIQ")  # the mark, the version, bytes of the description, bytes of the content
 _ALIGN = 64
+_MOST_PIPED = 1 << 36  # bytes of a file that comes through a pipe
 
 
 def is_compiled(model: object) -> bool:
@@ -57,16 +58,16 @@ class Writer:
     """Collects blobs; ``write`` puts them behind their description."""
 
     def __init__(self) -> None:
-        self._blobs: list[memoryview] = []
+        self._blobs: list[tuple[memoryview, Sequence[int]]] = []
         self._known: dict[bytes, int] = {}
 
-    def blob(self, data: bytes | Array) -> int:
-        """The index of a blob with these bytes."""
+    def blob(self, data: bytes | Array, starts: Sequence[int] = ()) -> int:
+        """The index of a blob with these bytes; equal parts, between ``starts``, are stored once."""
         view = memoryview(data).cast("B") if isinstance(data, bytes) else _bytes_of(data)
         key = hashlib.blake2b(view, digest_size=16).digest()
         if key not in self._known:
             self._known[key] = len(self._blobs)
-            self._blobs.append(view)
+            self._blobs.append((view, starts))
         return self._known[key]
 
     def array(self, array: Array) -> dict[str, Any]:
@@ -88,22 +89,38 @@ class Writer:
         """The content of the file."""
         return b"".join(self._pieces(description))
 
-    def _pieces(self, description: Mapping[str, Any]) -> list[bytes | memoryview]:
+    def _pieces(self, description: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
         # Offsets count from the first blob, so that the description's size does not depend on itself.
         table, at = [], 0
-        for blob in self._blobs:
+        for blob, _ in self._blobs:
             table.append((at, blob.nbytes))
-            at += -(-blob.nbytes // _ALIGN) * _ALIGN
+            at += _aligned(blob.nbytes)
         text = msgpack.packb({**description, "blobs": table})
-        base = _aligned(_HEAD.size + len(text))
-        total = base + at
-        pieces: list[bytes | memoryview] = [text, bytes(base - _HEAD.size - len(text))]
-        for blob in self._blobs:
-            pieces += [blob, bytes(-blob.nbytes % _ALIGN)]
-        check = zlib.crc32(struct.pack("<QQ", total, len(text)))
-        for piece in pieces:
-            check = zlib.crc32(piece, check)
-        return [_HEAD.pack(MAGIC, VERSION, check, total, len(text)), *pieces]
+        return _file(text, self._parts(), at)
+
+    def _parts(self) -> Iterator[bytes | memoryview]:
+        for blob, starts in self._blobs:
+            ends = [*starts, blob.nbytes]
+            yield from (blob[first:last] for first, last in pairwise([0, *ends]))
+            yield bytes(-blob.nbytes % _ALIGN)
+
+
+def _file(text: bytes, parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
+    """The file of a description and ``size`` bytes of blobs."""
+    pad = bytes(-len(text) % _ALIGN)
+    head = _HEAD.pack(MAGIC, VERSION, len(text), len(text) + len(pad) + size)
+    return framed(head, chain((text, pad), parts))
+
+
+def joined(text: bytes, blobs: bytes) -> bytes:
+    """The file of a description, as MessagePack or not, and blobs, whatever they are."""
+    return b"".join(_file(text, [blobs], len(blobs)))
+
+
+def parted(data: bytes) -> tuple[bytes, bytes]:
+    """Description and blobs of a file. Raises ``CompiledModelError`` for any other."""
+    content, length = _content(BytesIO(data), len(data), "the given bytes")
+    return content[:length].tobytes(), content[_aligned(length) :].tobytes()
 
 
 def _aligned(size: int) -> int:
@@ -117,23 +134,26 @@ def _bytes_of(array: Array) -> memoryview:
 class Reader:
     """A compiled model's file, checked as a whole before anything is believed."""
 
-    def __init__(self, data: Array, where: str) -> None:
-        self._data = data
+    def __init__(self, file: BinaryIO, size: int, where: str) -> None:
+        """Raises ``CompiledModelError`` where the file, of ``size`` bytes, is foreign, cut off or damaged."""
         self._where = where
-        self.description = self._open()
+        self._data, length = _content(file, size, where)
+        self._base = _aligned(length)
+        self.description = self._described(self._data[:length])
         self._blobs = self._table()
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Reader:
-        """Raises ``CompiledModelError`` when the file is missing, foreign, cut off or damaged."""
+        """Raises ``CompiledModelError`` when the file is missing, and as the class does."""
         with reading(path, CompiledModelError, "a file written by CompiledModel.save") as file:
-            data = lendable(os.fstat(file.fileno()).st_size)
-            known = file.readinto(data.data)
-            more = np.frombuffer(file.read(), np.uint8)  # of a pipe: all of it
-        if more.size or known < data.size:
-            data = np.concatenate([data[:known], more])
-        data.flags.writeable = False
-        return cls(data, str(path))
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return cls.from_bytes(read_open(file, path, CompiledModelError, _MOST_PIPED), str(path))
+            return cls(file, status.st_size, str(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview, where: str) -> Reader:
+        return cls(BytesIO(data), memoryview(data).nbytes, where)
 
     def blob(self, index: int) -> Array:
         """The bytes of a blob, uint8, not copied."""
@@ -153,30 +173,11 @@ class Reader:
         return self.blob(head["blob"]).view(np.dtype(dtype_of(head["type"]))).reshape(shape)
 
     def damaged(self, given: str) -> CompiledModelError:
-        return CompiledModelError(
-            self._where, given, "a whole file written by CompiledModel.save", "compile the model again"
-        )
+        return _damaged(self._where, given)
 
-    def _open(self) -> dict[str, Any]:
-        data = self._data
-        if data.size < _HEAD.size or data[:8].tobytes() != MAGIC:
-            raise CompiledModelError(
-                self._where,
-                f"{counted(data.size, 'byte')} that start with {data[:8].tobytes()!r}",
-                f"a compiled model, which starts with {MAGIC!r}",
-            )
-        _, version, check, total, length = _HEAD.unpack(data[: _HEAD.size].tobytes())
-        if version != VERSION:
-            raise CompiledModelError(
-                self._where, f"version {version}", f"version {VERSION}", "compile the model again"
-            )
-        if total != data.size or length > data.size - _HEAD.size:
-            raise self.damaged(f"{counted(data.size, 'byte')} of a file of {total}")
-        if zlib.crc32(data[_CHECKED_FROM:].data) != check:
-            raise self.damaged("content that does not match its checksum")
-        self._base = _aligned(_HEAD.size + length)
+    def _described(self, text: Array) -> dict[str, Any]:
         try:
-            description = msgpack.unpackb(data[_HEAD.size : _HEAD.size + length].data, strict_map_key=True)
+            description = msgpack.unpackb(text.data, strict_map_key=True)
         except (
             ValueError,
             TypeError,
@@ -195,3 +196,28 @@ class Reader:
         except Misfit as misfit:
             raise self.damaged(str(misfit)) from misfit
         return [(at, size) for at, size in rows]
+
+
+def _damaged(where: str, given: str) -> CompiledModelError:
+    accepted = "a whole file written by CompiledModel.save"
+    return CompiledModelError(where, given, accepted, "compile the model again")
+
+
+def _content(file: BinaryIO, size: int, where: str) -> tuple[Array, int]:
+    """The content of a file of ``size`` bytes, and the length of the description that it begins with."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or head[: len(MAGIC)] != MAGIC:
+        raise CompiledModelError(
+            where,
+            f"{counted(size, 'byte')} that start with {head[: len(MAGIC)]!r}",
+            f"a compiled model, which starts with {MAGIC!r}",
+        )
+    _, version, length, total = _HEAD.unpack(head)
+    if version != VERSION:
+        raise CompiledModelError(where, f"version {version}", f"version {VERSION}", "compile the model again")
+    if length > total or total > most_content(size):
+        raise _damaged(where, f"{counted(total, 'byte')} of content in a file of {size}")
+    try:
+        return unframed(file, head, total), length
+    except FrameError as error:
+        raise _damaged(where, str(error)) from error

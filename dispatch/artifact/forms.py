@@ -168,6 +168,7 @@ DEVICE_STEP = record(
     transaction=NAT,
     sizes=SIZES,
     const=NAT,
+    const_starts=listed(NAT),
     params=NAT,
     inputs=listed(SLOT),
     outputs=listed(SLOT),

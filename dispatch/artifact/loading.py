@@ -9,8 +9,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from onedispatch.dispatch.artifact.consistency import check_consistent
 from onedispatch.dispatch.artifact.container import Reader, is_compiled
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
@@ -58,7 +56,7 @@ def opened(model: object) -> CompiledModel | None:
         return None
     if isinstance(model, str | os.PathLike):
         return load(model)
-    return _read(Reader(np.frombuffer(model, np.uint8), "the given bytes"), "in the given bytes")  # type: ignore[call-overload]
+    return _read(Reader.from_bytes(model, "the given bytes"), "in the given bytes")  # type: ignore[arg-type]
 
 
 def unpickled(
@@ -69,7 +67,7 @@ def unpickled(
 ) -> CompiledModel:
     """The model of ``CompiledModel.__reduce__``; plug-ins are those that are found without naming any."""
     discovery.ensure()
-    model = _read(Reader(np.frombuffer(data, np.uint8), "the pickled bytes"), "in the pickled bytes")
+    model = _read(Reader.from_bytes(data, "the pickled bytes"), "in the pickled bytes")
     return replace(model, options=replace(model.options, selector=selector, catalog=catalog, pins=pins))
 
 

@@ -147,7 +147,8 @@ def _step_to(writer: Writer, step: Step) -> Plain:
     return {
         "transaction": writer.blob(step.transaction),
         "sizes": list(step.sizes),
-        "const": writer.blob(step.const),
+        "const": writer.blob(step.const, step.const_starts),
+        "const_starts": list(step.const_starts),
         "params": writer.blob(step.params),
         "inputs": [_slot_to(slot) for slot in step.inputs],
         "outputs": [_slot_to(slot) for slot in step.outputs],
@@ -189,6 +190,7 @@ def _step_from(reader: Reader, plain: Plain) -> Step:
         plain["scratch_bound"],
         Image(tuple(Linked(*linked) for linked in plain["image"])),
         tuple(Reload(*reload) for reload in plain["reloads"]),
+        tuple(plain["const_starts"]),
     )
 
 

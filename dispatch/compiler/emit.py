@@ -95,6 +95,7 @@ class _Emitter:
             bound,
             self.images.overlay,
             tuple(self.reloads),
+            tuple(self.constants.starts),
         )
 
     # -- buffers ---------------------------------------------------------------------------
@@ -283,6 +284,7 @@ class _Constants:
     def __init__(self) -> None:
         self._buffer = np.zeros(0, np.uint8)
         self._known: dict[tuple[int, bytes], list[int]] = {}  # size and ends -> offsets
+        self.starts: list[int] = []
         self.size = 0
 
     def reserve(self, size: int) -> None:
@@ -308,6 +310,7 @@ class _Constants:
                 blob[:] = 0
                 return known
         alike.append(at)
+        self.starts += [at] if at else []
         self.size = memory.aligned(at + size)
         return at
 

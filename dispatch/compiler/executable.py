@@ -113,6 +113,7 @@ class DeviceStep:
     scratch_bound: int = 0  # most bytes of intermediates alive at once
     image: Image = EMPTY
     reloads: tuple[Reload, ...] = ()
+    const_starts: tuple[int, ...] = ()  # where one constant of ``const`` ends and another begins
 
     @property
     def program_bytes(self) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.driver.executable_cache import prepared
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -196,6 +198,7 @@ def test_without_onnx_a_model_says_what_it_needs() -> None:
 import sys
 sys.modules["onnx"] = None
 import onedispatch as od
+from onedispatch.dispatch.driver.executable_cache import prepared
 try:
     od.InferenceSession("d.onnx")
 except od.InputError as error:
@@ -274,3 +277,36 @@ def test_the_inputs_that_are_open_are_listed_in_a_sentence() -> None:
         _ = od.compile(open_inputs).placement
     text = str(caught.value)
     assert "given nothing yet of the shape of input x: " in text and ", the shape of input d: " in text
+
+
+def test_a_file_is_as_small_as_the_weights(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights = {name: random.standard_normal((512, 512), np.float32) for name in ("v", "w")}
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 512] x) => (float[N, 512] y)'
+    proto = onnx.parser.parse_model(f"{text} {{ h = MatMul(x, v) y = MatMul(h, w) }}")
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
+    size = sum(w.nbytes for w in weights.values())
+    for precision, share in (("fp32", 1.0), ("bf16", 0.5)):
+        od.compile(proto, shapes={"x": (4, 512)}, precision=precision).save(tmp_path / "m.od")
+        model = od.load(tmp_path / "m.od")
+        replace(model, source=None).save(tmp_path / "closed.od")  # the graph has the weights as they were
+        assert (tmp_path / "closed.od").stat().st_size < share * size
+    x = random.standard_normal((4, 512), np.float32)
+    (y,) = od.InferenceSession(od.compile(proto, shapes={"x": (4, 512)})).run(None, {"x": x})
+    od.compile(proto, shapes={"x": (4, 512)}).save(tmp_path / "m.od")
+    np.testing.assert_array_equal(od.InferenceSession(tmp_path / "m.od").run(None, {"x": x})[0], y)
+
+
+def test_equal_constants_of_two_shapes_are_stored_once(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 256] x) => (float[N, 256] y)'
+    proto = onnx.parser.parse_model(f"{text} {{ y = Add(x, w) }}")
+    w = random.standard_normal((64, 256), np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    model = prepared(od.compile(proto, shapes={"x": (1, 256)}), {"x": (64, 256)})
+    model.save(tmp_path / "m.od")
+    assert (tmp_path / "m.od").stat().st_size < 1.2 * w.nbytes  # of the graph and of both executables
+    session = od.InferenceSession(tmp_path / "m.od")
+    for rows in (1, 64):
+        x = random.standard_normal((rows, 256), np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + w)

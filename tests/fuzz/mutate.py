@@ -16,7 +16,9 @@ from typing import Any
 
 import msgpack
 
-from onedispatch.dispatch.artifact.container import MAGIC, VERSION
+from onedispatch.dispatch.artifact.container import joined as compiled_joined
+from onedispatch.dispatch.artifact.container import parted
+from onedispatch.transactions.base.errors import CompiledModelError
 from onedispatch.transactions.format import spec, xclbin
 from onedispatch.transactions.format.spec import Version
 from onedispatch.transactions.machine import registers
@@ -288,7 +290,10 @@ def container(data: bytes, limit: int, rng: random.Random) -> bytes:
 
 def compiled(data: bytes, limit: int, rng: random.Random) -> bytes:
     """A compiled model with a value of its description changed, sizes and checksum put right."""
-    text, blobs = compiled_parts(data)
+    try:
+        text, blobs = parted(data)
+    except CompiledModelError:  # of another version
+        return raw(data, limit, rng)
     try:
         tree = msgpack.unpackb(text)
         for _ in range(1 + rng.randrange(2)):
@@ -298,22 +303,6 @@ def compiled(data: bytes, limit: int, rng: random.Random) -> bytes:
         text = raw(text, limit, rng)
     made = compiled_joined(text, blobs)
     return made if len(made) <= limit else data[:limit]
-
-
-_COMPILED_HEAD = 32
-
-
-def compiled_parts(data: bytes) -> tuple[bytes, bytes]:
-    """Description and blobs of a compiled model's file."""
-    end = _COMPILED_HEAD + int.from_bytes(data[24:_COMPILED_HEAD], "little")
-    return data[_COMPILED_HEAD:end], data[end + -end % 64 :]
-
-
-def compiled_joined(text: bytes, blobs: bytes) -> bytes:
-    """The file of a description and blobs, whatever they are."""
-    body = text + bytes(-(_COMPILED_HEAD + len(text)) % 64) + blobs
-    tail = struct.pack("<QQ", _COMPILED_HEAD + len(body), len(text)) + body
-    return MAGIC + struct.pack("<II", VERSION, zlib.crc32(tail)) + tail
 
 
 def two_parts(data: bytes) -> tuple[bytes, bytes]:

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from onedispatch.dispatch.artifact.container import joined, parted
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
-from tests.fuzz.mutate import compiled_joined, compiled_parts
 from tests.host_nodes import on_host
 
 
@@ -129,7 +129,11 @@ def test_a_model_is_the_same_file_in_every_process(
     code = f"from {here} import *; compile_model(mixed_model()).save(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "m.od")],
-        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(repository)},
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join([str(repository), *sys.path]),
+        },
         check=True,
         timeout=120,
     )
@@ -149,13 +153,13 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def test_a_valid_frame_with_any_value_exchanged_is_refused_or_runs(mixed: bytes, tmp_path: Path) -> None:
     """Whoever can compute a CRC can also write anything below it."""
-    text, blobs = compiled_parts(mixed)
+    text, blobs = parted(mixed)
     path, refused, ran = tmp_path / "odd.od", 0, 0
     for index, place in enumerate(places(msgpack.unpackb(text))):
         tree = msgpack.unpackb(text)
         holder = reduce(operator.getitem, place[:-1], tree)
         holder[place[-1]] = ODD[index % len(ODD)]
-        path.write_bytes(compiled_joined(msgpack.packb(tree), blobs))
+        path.write_bytes(joined(msgpack.packb(tree), blobs))
         try:
             model = load(path)
         except CompiledModelError as error:
@@ -198,10 +202,10 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_parts_that_do_not_fit_each_other(name: str, mixed: bytes, tmp_path: Path) -> None:
     change, told = DAMAGE[name]
-    text, blobs = compiled_parts(mixed)
+    text, blobs = parted(mixed)
     tree = msgpack.unpackb(text)
     change(tree["executables"][0][1])
-    (tmp_path / "odd.od").write_bytes(compiled_joined(msgpack.packb(tree), blobs))
+    (tmp_path / "odd.od").write_bytes(joined(msgpack.packb(tree), blobs))
     with pytest.raises(CompiledModelError, match=told):
         load(tmp_path / "odd.od")
 
@@ -225,6 +229,6 @@ def test_foreign_files_and_versions(saved: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", [b"\x91\x01", b"\x80", b"\x01", b"\xc0"], ids=["list", "map", "int", "nil"])
 def test_a_description_with_keys_that_are_no_text(saved: bytes, tmp_path: Path, key: bytes) -> None:
     path = tmp_path / "odd.od"
-    path.write_bytes(compiled_joined(b"\x81" + key + b"\x01", b""))
+    path.write_bytes(joined(b"\x81" + key + b"\x01", b""))
     with pytest.raises(CompiledModelError):
         load(path)
