@@ -203,6 +203,15 @@ class CompiledModel:
             )
         return executables[0]
 
+    @public
+    def without_graph(self) -> CompiledModel:
+        """The same for the shapes that it is compiled for, and no others: its file is as small as these need.
+
+        Raises ``InputError`` before the first.
+        """
+        self.used_last()
+        return replace(self, source=None, recompiled_from=None)
+
     # -- the file --------------------------------------------------------------------------
 
     @public

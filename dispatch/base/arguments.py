@@ -62,6 +62,15 @@ def shapes(value: Any) -> dict[str, tuple[int, ...]]:
     return {text("shapes", name): _sizes(name, sizes) for name, sizes in value.items()}
 
 
+def profiles(value: Any) -> list[dict[str, tuple[int, ...]]]:
+    """Returns sets of shapes of inputs; None: none."""
+    if value is None:
+        return []
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError("profiles", bounded_repr(value), "a list of dicts of input name to sizes, or None")
+    return [shapes(one) for one in value]
+
+
 def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
     where = f"shapes[{name!r}]"
     if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):

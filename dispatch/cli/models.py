@@ -187,25 +187,44 @@ def compile(
     model: opening.Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it, usually *.od.")],
     compiling: opening.CompileFlags,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Open dimensions of an input, to compile ahead for: images=320x320,640x640. Repeatable."
+        ),
+    ] = None,
+    no_graph: Annotated[
+        bool, typer.Option("--no-graph", help="A smaller file, for the shapes that it is compiled for alone.")
+    ] = False,
     json: out.Json = False,
 ) -> None:
     """Compile a model into a file that runs without ONNX.
 
-    Models with open dimensions need --shape, or take their graph along and compile for each
-    new shape when they run.
+    Models with open dimensions take their graph along, and compile for each new shape when they run. --shape
+    compiles for one set of shapes ahead, --shapes for several; all are in the one file. --no-graph leaves the
+    graph, and the weights as it has them, out.
     """
     opening.keep(model, output)
     start = time.perf_counter()
     compiled = open_model(model, compiling)
+    compiled = opening.with_shapes(compiled, compiling, shapes)
+    if no_graph:
+        compiled = compiled.without_graph()
     seconds = time.perf_counter() - start
     compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement)) if compiled.latest else {}
     size = output.stat().st_size
+    fits = "" if compiled.latest else opening.suggested(compiled, compiling.shapes)
     if json:
-        out.print_json({"path": str(output), "bytes": size, "seconds": seconds, "placement": counts})
+        made: dict[str, Any] = {"path": str(output), "bytes": size, "seconds": seconds, "placement": counts}
+        out.print_json(made | {"shapes": list(compiled.executables), "suggested": fits})
         return
     placed = ", ".join(f"{count} on {place}" for place, count in counts.items()) or "compiled on first sight"
-    out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}")
+    out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}", whole=True)
+    for key in compiled.executables if len(compiled.executables) > 1 else ():
+        out.tell(f"  compiled for {key}")
+    if fits:
+        out.tell(f"its dimensions are open; sizes that fit it, to compile ahead: {fits}", whole=True)
 
 
 def time_model(

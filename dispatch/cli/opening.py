@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +19,14 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.compiler.options import ImportOptions
-from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared, with_profiles
 from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
+from onedispatch.dispatch.frontend.input_shapes import completed
 from onedispatch.dispatch.runtime.session import NodeArg
-from onedispatch.transactions.base.errors import InputError, ModelError, OneDispatchError
+from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.files import check_target, record_read
+from onedispatch.transactions.base.text import counted, did_you_mean
 
 Shapes = dict[str, tuple[int, ...]]
 Model = Annotated[
@@ -151,10 +152,6 @@ class CompileFlags:
         return out.parse_shapes(self.shape)
 
 
-_TRIED = (2, 3, 4, 8, 16, 32, 64, 128, 224, 256)  # sizes of open dimensions, where 1 fits not
-_MOST_CONSTANT_SIZES = 6
-
-
 def open_model(name: str, flags: CompileFlags) -> CompiledModel:
     """Returns a compiled model from whatever ``name`` is: our file, an ONNX file, a light model.
 
@@ -180,19 +177,52 @@ def concrete(compiled: CompiledModel, shapes: Shapes) -> CompiledModel:
     """The model with an executable, of ``shapes`` where it has none; dimensions that stay open are 1."""
     if compiled.executables:
         return compiled
-    bound, made = first_executable(compiled, shapes)
-    out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
-    return made
+    return first_executable(compiled, shapes)[1]
 
 
-def first_executable(compiled: CompiledModel, shapes: Shapes) -> tuple[Shapes, CompiledModel]:
+def first_executable(
+    compiled: CompiledModel, shapes: Shapes, *, quiet: bool = False
+) -> tuple[Shapes, CompiledModel]:
     """The model with an executable for ``shapes``, open dimensions taken as 1; and all of its shapes."""
     feed = random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
     bound = {name: array.shape for name, array in feed.items()}
-    with taken_as_one(compiled, shapes):
+    with taken_as_one(compiled, shapes, quiet=quiet):
         cache = ExecutableCache(compiled)
         cache.executable(bound, feed)
     return bound, cache.model
+
+
+def with_shapes(compiled: CompiledModel, flags: CompileFlags, texts: list[str] | None) -> CompiledModel:
+    """The model compiled ahead for each of the sizes that ``--shapes`` lists.
+
+    Inputs with as many sets of sizes go together; one set alone holds for all.
+    """
+    listed = out.parse_profiles(texts)
+    if not listed:
+        return compiled
+    known = {value.name: value for value in compiled.inputs}
+    sets = {name: [_of_input(known, name, sizes) for sizes in every] for name, every in listed.items()}
+    count = max(map(len, sets.values()))
+    for name, every in sets.items():
+        if len(every) not in (1, count):
+            raise InputError("--shapes", f"{len(every)} of {name}", f"1 or {count}, as of other inputs")
+    profiles = [
+        flags.shapes | {name: every[number % len(every)] for name, every in sets.items()}
+        for number in range(count)
+    ]
+    with out.working(f"compiling for {counted(count, 'set')} of shapes"):
+        return with_profiles(compiled, profiles)
+
+
+def _of_input(known: dict[str, Value], name: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    given = f"{name}={'x'.join(map(str, sizes))}"
+    if name not in known:
+        raise InputError("--shapes", given, f"inputs {', '.join(known)}", did_you_mean(name, known))
+    shape = completed(known[name], sizes)
+    if shape is None:
+        accepted = f"all sizes of {known[name]}, or those of its open dimensions"
+        raise InputError("--shapes", given, accepted)
+    return shape
 
 
 def keep(model: str, target: Path | None, inputs: list[str] | None = None) -> None:
@@ -256,17 +286,23 @@ def shapes_of(compiled: CompiledModel, named: Shapes) -> Shapes:
 
 
 @contextmanager
-def taken_as_one(compiled: CompiledModel, shapes: Shapes) -> Iterator[None]:
-    """Names sizes that fit, where the model refuses the size 1 of dimensions that ``shapes`` leaves open."""
-    open_inputs = [v for v in compiled.inputs if v.name not in shapes and not v.is_concrete and v.dtype]
+def taken_as_one(compiled: CompiledModel, shapes: Shapes, *, quiet: bool = False) -> Iterator[None]:
+    """Says on the error stream which dimensions ``shapes`` leaves open, which are 1 then, and sizes that fit;
+    nothing where it is ``quiet``.
+
+    Raises ``InputError`` with the same where the model refuses 1.
+    """
+    open_inputs = _open_inputs(compiled, shapes)
     try:
         yield
+        if open_inputs and not quiet:
+            inputs = ", ".join(map(str, open_inputs))
+            fits = suggested(compiled, shapes) or "--shape input=sizes"
+            out.tell(f"open dimensions of {inputs} are taken as 1; others: {fits}", to=out.errors, whole=True)
     except ModelError as error:
         if not open_inputs or isinstance(error, InputError):
             raise
-        fits = _fitting(compiled, open_inputs, shapes)
-        sizes = {one.name: ",".join(map(str, fits[one.name])) for one in open_inputs if fits}
-        named = " ".join(f"--shape {name}={text}" for name, text in sizes.items())
+        named = suggested(compiled, shapes)
         inputs = ", ".join(map(str, open_inputs))
         raise InputError(
             "open dimensions",
@@ -276,31 +312,19 @@ def taken_as_one(compiled: CompiledModel, shapes: Shapes) -> Iterator[None]:
         ) from error
 
 
-def _fitting(compiled: CompiledModel, open_inputs: list[Value], shapes: Shapes) -> Shapes:
-    """Returns sizes that no node refuses, or {} after a few tries. A first dimension may be a batch."""
-    from onedispatch.dispatch.compiler.fold import specialise
-    from onedispatch.dispatch.frontend.validity import check_nodes
+def suggested(compiled: CompiledModel, shapes: Shapes) -> str:
+    """Options that name sizes which the model takes, for inputs that ``shapes`` leaves open; "" for none."""
+    from onedispatch.dispatch.tools.open_sizes import fitting_sizes
 
     graph = compiled.source
-    if graph is None or compiled.deciding:
-        return {}
+    inputs = _open_inputs(compiled, shapes)
+    if graph is None or compiled.deciding or not inputs:
+        return ""
     known = {v.name: v.concrete_shape for v in compiled.inputs if v.is_concrete} | shapes
-    for size, batch in chain.from_iterable(((size, 1), (size, size)) for size in _sizes(graph.constants)):
-        tried = known | {one.name: _filled(one, size, batch) for one in open_inputs}
-        with suppress(OneDispatchError):
-            special = specialise(graph, tried, {})
-            check_nodes(special, special.nodes)
-            return tried
-    return {}
+    fits = fitting_sizes(graph, inputs, known)
+    texts = {one.name: ",".join(map(str, fits[one.name])) for one in inputs if fits}
+    return " ".join(f"--shape {name}={text}" for name, text in texts.items())
 
 
-def _filled(value: Value, size: int, batch: int) -> tuple[int, ...]:
-    shape = value.shape or ()
-    made = (batch, *(size for _ in shape[1:])) if shape[1:] else (size,)
-    return tuple(d if isinstance(d, int) else new for d, new in zip(shape, made, strict=False))
-
-
-def _sizes(constants: Mapping[str, Array]) -> list[int]:
-    """Usual ones, and those that the model's constants have: what is joined with one has its size."""
-    own = sorted({size for array in constants.values() for size in array.shape if size > 1})
-    return [*dict.fromkeys((*_TRIED, *own[:_MOST_CONSTANT_SIZES]))]
+def _open_inputs(compiled: CompiledModel, shapes: Shapes) -> list[Value]:
+    return [v for v in compiled.inputs if v.name not in shapes and not v.is_concrete and v.dtype]

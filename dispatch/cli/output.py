@@ -85,9 +85,9 @@ def say(text: str, *, end: str = "\n") -> None:
     print(visible(text), end=end)
 
 
-def tell(text: object = "", *, style: str | None = None, to: Console = console) -> None:
-    """Prints text that may be wrapped or coloured."""
-    to.print(Text(visible(str(text))), style=style)
+def tell(text: object = "", *, style: str | None = None, to: Console = console, whole: bool = False) -> None:
+    """Prints text that may be coloured, and wrapped unless it is to stay ``whole``, as what is copied."""
+    to.print(Text(visible(str(text))), style=style, soft_wrap=whole)
 
 
 def working(text: str) -> AbstractContextManager[Any]:
@@ -199,6 +199,21 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
             raise InputError("--shape", f"{text!r}: {name} once more", "one shape for each input")
         shapes[name] = tuple(numbers)
     return shapes
+
+
+def parse_profiles(texts: Sequence[str] | None) -> dict[str, list[tuple[int, ...]]]:
+    """``x=320x320,640x640`` as a dict of lists. Raises ``InputError`` for other text."""
+    profiles: dict[str, list[tuple[int, ...]]] = {}
+    for text in texts or ():
+        name, _, rest = text.rpartition("=")
+        numbers = [[number(size) for size in one.split("x")] for one in rest.split(",")]
+        if not name or any(size is None for one in numbers for size in one):
+            accepted = "name=sizes,sizes,..., the sizes of one with x in between"
+            raise InputError("--shapes", repr(text), accepted, "for instance images=320x320,640x640")
+        if name in profiles:
+            raise InputError("--shapes", f"{text!r}: {name} once more", "each input once")
+        profiles[name] = [tuple(size for size in one if size is not None) for one in numbers]
+    return profiles
 
 
 def parse_frozen(texts: Sequence[str] | None) -> dict[str, Any]:

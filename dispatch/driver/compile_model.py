@@ -20,7 +20,7 @@ from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.compiler.passes import ImportContext, run_passes
-from onedispatch.dispatch.driver.executable_cache import ExecutableCache
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache, with_profiles
 from onedispatch.dispatch.driver.requested import READING
 from onedispatch.dispatch.frontend.decided import deciding_inputs
 from onedispatch.dispatch.frontend.graph import Graph
@@ -43,6 +43,7 @@ class CompileChoices(TypedDict, total=False):
     """Options of ``compile`` by keyword: see there."""
 
     cache_size: int
+    profiles: Sequence[Mapping[str, Sequence[int]]] | None
     selector: Selector | None
     catalog: Catalogs
     pins: Sequence[str] | None
@@ -74,7 +75,8 @@ def compile_model(
             float32, between float32 inputs and outputs; the placement says what has no such kernel.
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
         shapes: concrete shapes of inputs with symbolic dimensions; without them, those of a run are compiled.
-        cache_size: how many executables are kept.
+        profiles: sets of such shapes, each compiled ahead; what ``shapes`` says holds for all of them.
+        cache_size: how many executables are kept, one for each profile at least.
         selector: chooses how each operator's loops are laid over the array; None: catalogs, then the search.
         catalog: files or folders of tuned solutions, asked before those that ``ONEDISPATCH_CATALOG`` names
             and those that ship; ``"none"`` leaves what follows out.
@@ -105,12 +107,13 @@ def compile_model(
     rest: dict[str, Any] = {"precision": precision, "fallback": fallback, **options}
     cache_size = arguments.integer("cache_size", rest.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
     given = arguments.shapes(shapes)
+    profiles = [given | one for one in arguments.profiles(rest.pop("profiles", None))]
     reading = {name: rest.pop(name, None) for name in READING}
     chosen = CompileOptions.checked(device, **rest)
     how = ImportOptions.checked(**reading, strict=chosen.strict)
     with unchanged_files(core):
         graph = _imported(model, plugins, how)
-        made = compile_imported(graph, chosen, given, cache_size)
+        made = with_profiles(compile_imported(graph, chosen, given, cache_size), profiles)
         kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
         return replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.artifact.model import MOST_EXECUTABLES, CompiledModel
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork, timed
@@ -121,6 +121,31 @@ class ExecutableCache:
 
         with host.kernel_limit(kernel_seconds):
             return compile_graph(source, shapes, values, model.options)
+
+
+def with_profiles(model: CompiledModel, profiles: Sequence[Mapping[str, Sequence[int]]]) -> CompiledModel:
+    """Returns ``model`` compiled for each of these sets of shapes too; it keeps as many executables.
+
+    Raises ``InputError`` for a set that leaves dimensions open, and where values of inputs decide shapes.
+    """
+    if not profiles:
+        return model
+    if model.deciding:
+        given = f"inputs whose values decide shapes: {', '.join(sorted(model.deciding))}"
+        raise InputError("profiles", given, "inputs whose shapes are all that is open", "freeze these inputs")
+    cache = ExecutableCache(replace(model, cache_size=max(model.cache_size, _count(model, profiles))))
+    for number, shapes in enumerate(profiles):
+        bound = bind_shapes(model.inputs, arguments.shapes(shapes))
+        if bound is None:
+            left = [str(v) for v in model.inputs if v.name not in shapes and not v.is_concrete]
+            accepted = f"the shapes of all inputs with open dimensions, also of {', '.join(left)}"
+            raise InputError(f"profiles[{number}]", str(dict(shapes)), accepted)
+        cache.executable(bound, {})
+    return cache.model
+
+
+def _count(model: CompiledModel, profiles: Sequence[Mapping[str, Sequence[int]]]) -> int:
+    return min(len(model.executables) + len(profiles), MOST_EXECUTABLES)
 
 
 def prepared(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None) -> CompiledModel:

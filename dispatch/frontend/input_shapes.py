@@ -35,6 +35,21 @@ def bind_shapes(
     return bound
 
 
+def completed(value: Value, sizes: Sequence[int]) -> tuple[int, ...] | None:
+    """Returns the shape of ``value`` with ``sizes``: all of it, or its open dimensions, of which a first one
+    that is left out is a batch of 1. None for any other number of sizes."""
+    shape = value.shape or ()
+    if len(sizes) == len(shape):
+        return tuple(sizes)
+    opened = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
+    if opened[:1] == [0] and len(sizes) == len(opened) - 1:
+        sizes = (1, *sizes)
+    if len(sizes) != len(opened):
+        return None
+    left = iter(sizes)
+    return tuple(size if isinstance(size, int) else next(left) for size in shape)
+
+
 def check_shape(value: Value, shape: tuple[int, ...], where: str = "") -> tuple[int, ...]:
     """``shape`` if it fits the declaration of an input, or of what ``where`` names: only numbers bind.
 

@@ -241,7 +241,7 @@ def test_values_that_decide_shapes_are_named() -> None:
 @pytest.mark.parametrize("command", [["inspect"], ["run", "--random"]], ids=lambda one: one[0])
 def test_sizes_that_fit_are_named_where_one_does_not(command: list[str], source: Path) -> None:
     text = refused(command[0], source, *command[1:])
-    assert "node join (Concat)" in text and "--shape image=1,3,2,2" in text
+    assert "node join (Concat)" in text and "--shape image=1,3,224,224" in text
     assert text.count("given") == text.count("accepted") == 1
     assert invoke(command[0], source, *command[1:], "--shape", "image=1,3,2,2").exit_code == 0
     wrong = invoke(command[0], source, *command[1:], "--shape", "image=1,3,3,3")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open dimensions: sizes that commands suggest for them, and several that are compiled into one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.driver.compile_model import imported
+from onedispatch.dispatch.tools.open_sizes import fitting_sizes, kind_of
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]>'
+
+
+def halved(*, batch: str = "N") -> onnx.ModelProto:
+    """Eight times smaller, and back, beside the image: sides are multiples of eight."""
+    proto = parser.parse_model(f"""
+{HEAD} g (float[{batch}, 3, H, W] images) => (float[{batch}, C, H2, W2] y) {{
+  d = Conv<kernel_shape = [8, 8], strides = [8, 8]>(images, w)
+  u = Resize<mode = "nearest">(d, empty, scales)
+  y = Concat<axis = 1>(images, u)
+}}""")
+    weights = np.random.default_rng(0).standard_normal((2, 3, 8, 8), np.float32)
+    scales = np.float32([1, 1, 8, 8])
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.float32), "empty"))
+    proto.graph.initializer.append(numpy_helper.from_array(scales, "scales"))
+    return proto
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    onnx.save(halved(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def invoke(*arguments: object, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def suggested(text: str, **constants: np.ndarray[Any, Any]) -> dict[str, tuple[int, ...]]:
+    proto = parser.parse_model(f"{HEAD} {text}")
+    proto.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
+    graph = imported(proto)
+    return fitting_sizes(graph, graph.inputs, {})
+
+
+def test_sides_are_multiples_of_the_strides() -> None:
+    graph = imported(halved())
+    assert fitting_sizes(graph, graph.inputs, {}) == {"images": (1, 3, 224, 224)}
+
+
+def test_reshapes_say_how_many_positions_are_left() -> None:
+    text = """g (float[b, 3, h, w] x) => (float[1, 64, 144] y) {
+      c = Conv<strides = [8, 8]>(x, k)
+      y = Reshape(c, s) }"""
+    found = suggested(text, s=np.int64([1, 64, 144]), k=np.ones((64, 3, 8, 8), np.float32))
+    assert found == {"x": (1, 3, 96, 96)}
+
+
+def test_tables_of_positions_say_lengths() -> None:
+    text = "g (float[batch, seq, 4] x, float[batch, seq, 4] z) => (float[batch, seq, 4] y) {"
+    text += " s = Add(x, positions) y = Mul(s, z) }"
+    found = suggested(text, positions=np.ones((1, 77, 4), np.float32))
+    assert found == {"x": (1, 77, 4), "z": (1, 77, 4)}
+
+
+@pytest.mark.parametrize(
+    "dimension, kind",
+    [("batch_size", "batch"), ("image_height", "side"), ("W", "side"), ("seq_len", "length"), ("q", "side")],
+)
+def test_names_say_what_dimensions_are(dimension: str, kind: str) -> None:
+    text = f"{HEAD} g (float[1, 3, {dimension}, 4] x) => (float[1, 3, A, 4] y) {{ y = Relu(x) }}"
+    graph = imported(parser.parse_model(text))
+    assert kind_of(graph.inputs[0], 2) == kind
+
+
+def test_commands_suggest_them(model: Path, tmp_path: Path) -> None:
+    one = "--shape images=1,3,224,224"
+    assert one in str(invoke("inspect", model, code=1).exception)  # of which 1 is refused
+    shown = invoke("compile", model, "-o", tmp_path / "m.od")
+    assert one in shown.stdout
+    assert json.loads(invoke("compile", model, "-o", tmp_path / "m.od", "--json").stdout)["suggested"] == one
+    relu = tmp_path / "relu.onnx"
+    onnx.save(parser.parse_model(f"{HEAD} g (float[N, seq] x) => (float[N, seq] y) {{ y = Relu(x) }}"), relu)
+    shown = invoke("run", relu, "--random")
+    assert "x: tensor(float)[N, seq] are taken as 1; others: --shape x=1,128" in " ".join(
+        shown.stderr.split()
+    )
+
+
+def test_profiles_are_compiled_into_one_file(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.od"
+    made = json.loads(
+        invoke(
+            "compile", model, "-o", path, "--shapes", "images=16x24,2x3x8x8", "--no-graph", "--json"
+        ).stdout
+    )
+    assert made["shapes"] == ["images[1, 3, 16, 24]", "images[2, 3, 8, 8]"] and not made["suggested"]
+    session, theirs = od.InferenceSession(path), onnxruntime.InferenceSession(str(model))
+    for shape in ((2, 3, 8, 8), (1, 3, 16, 24)):
+        x = np.random.default_rng(1).standard_normal(shape, np.float32)
+        (y,), (expected,) = session.run(None, {"images": x}), theirs.run(None, {"images": x})
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+        assert not any(work.kind == "compile" for work in session.last_run.host_work)
+    with pytest.raises(od.InputError, match=r"the shapes that it was compiled for: .*\[1, 3, 16, 24\]"):
+        session.run(None, {"images": np.ones((1, 3, 8, 8), np.float32)})
+
+
+def test_profiles_of_the_function_keep_the_graph() -> None:
+    sets = [{"images": (1, 3, side, side)} for side in range(8, 8 * 11, 8)]
+    compiled = od.compile(halved(), profiles=sets)
+    assert len(compiled.executables) == compiled.cache_size == len(sets)  # above the default
+    x = np.ones((1, 3, 8, 96), np.float32)
+    assert od.InferenceSession(compiled).run(None, {"images": x})[0].shape == (1, 5, 8, 96)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--shapes", "images=16"], "--shapes: given images=16; accepted: all sizes of images"),
+        (["--shapes", "images=16x"], "name=sizes,sizes"),
+        (["--shapes", "image=16x16"], "Did you mean 'images'?"),
+        (["--shapes", "images=16x16", "--shapes", "images=8x8"], "images once more"),
+        (["--shapes", "images=17x16"], "Concat"),
+        (["--no-graph"], "nothing yet of the shape of input images"),
+    ],
+)
+def test_wrong_profiles_say_why(flags: list[str], message: str, model: Path, tmp_path: Path) -> None:
+    found = invoke("compile", model, "-o", tmp_path / "m.od", *flags, code=1).exception
+    assert message in str(found) and not (tmp_path / "m.od").exists()
+
+
+def test_profiles_of_the_function_are_checked() -> None:
+    with pytest.raises(od.InputError, match=r"profiles\[0\].*also of images"):
+        od.compile(halved(), profiles=[{}])
+    with pytest.raises(od.InputError, match="a list of dicts"):
+        od.compile(halved(), profiles={"images": (1, 3, 8, 8)})  # type: ignore[arg-type]
