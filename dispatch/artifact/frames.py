@@ -36,31 +36,34 @@ class FrameError(ValueError):
     """What is no content in frames."""
 
 
-def framed(head: bytes, parts: Iterable[Piece]) -> Iterator[Piece]:
-    """Yields a file: ``head``, and ``parts``, concatenated, in frames. Parts that come again cost little."""
+def framed(head: bytes, parts: Iterable[Piece], *, compress: bool = True) -> Iterator[Piece]:
+    """Yields a file: ``head``, and ``parts``, concatenated, in frames. Parts that come again cost little,
+    unless all is to be as it is, without ``compress``."""
     check = zlib.crc32(head)
     yield head
-    for piece in _frames(parts):
+    for piece in _frames(parts, compress):
         check = zlib.crc32(piece, check)
         yield piece
     yield _END + _CHECK.pack(zlib.crc32(_END, check))
 
 
-def _frames(parts: Iterable[Piece]) -> Iterator[Piece]:
+def _frames(parts: Iterable[Piece], compress: bool) -> Iterator[Piece]:
     known: dict[bytes, int] = {}  # digest -> where these bytes of the content are
     compressor, at = zstandard.ZstdCompressor(level=_LEVEL), 0
     for part in _long_enough(parts):
         for first in range(0, len(part), FRAME):
             piece = part[first : first + FRAME]
-            seen = known.setdefault(hashlib.blake2b(piece, digest_size=16).digest(), at)
-            if seen < at:
-                yield _HEAD.pack(len(piece), 0) + _COPY.pack(seen)
-            else:
-                packed = compressor.compress(piece)
-                stored = packed if len(packed) + len(piece) // _WORTH < len(piece) else piece
-                yield _HEAD.pack(len(piece), len(stored))
-                yield stored
+            if not compress:
+                yield from (_HEAD.pack(len(piece), len(piece)), piece)
+                continue
+            seen = known.setdefault(hashlib.sha256(piece).digest(), at)
             at += len(piece)
+            if seen < at - len(piece):
+                yield _HEAD.pack(len(piece), 0) + _COPY.pack(seen)
+                continue
+            packed = compressor.compress(piece)
+            stored = packed if len(packed) + len(piece) // _WORTH < len(piece) else piece
+            yield from (_HEAD.pack(len(piece), len(stored)), stored)
 
 
 def _long_enough(parts: Iterable[Piece]) -> Iterator[Piece]:
@@ -114,7 +117,7 @@ def _fill(
             raise FrameError(f"a copy of bytes {start} to {start + place.size}, of {before.size} so far")
         place[:] = before[start : start + place.size]
     elif stored == place.size:
-        place[:] = np.frombuffer(source.read(stored), np.uint8)
+        source.read_into(place)
     else:
         data = source.read(stored)
         try:
@@ -139,6 +142,12 @@ class _Source:
             raise FrameError("a file that was cut off")
         self._check = zlib.crc32(data, self._check)
         return data
+
+    def read_into(self, place: Array) -> None:
+        """Fills ``place``, of bytes, without a copy in between."""
+        if self._file.readinto(place.data) < place.size:  # type: ignore[attr-defined]
+            raise FrameError("a file that was cut off")
+        self._check = zlib.crc32(place.data, self._check)
 
     def end(self) -> None:
         """Raises ``FrameError`` unless the content ends here and is what was written."""

@@ -215,10 +215,13 @@ class CompiledModel:
     # -- the file --------------------------------------------------------------------------
 
     @public
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more."""
+    def save(self, path: str | os.PathLike[str], *, compress: bool = True) -> None:
+        """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more.
+
+        Without ``compress`` it takes less time, and more bytes than the weights.
+        """
         target = arguments.file_path("the path to save to", path)
-        writer, description = self._described("CompiledModel.save")
+        writer, description = self._described("CompiledModel.save", compress=compress)
         writer.write(target, description)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -232,12 +235,12 @@ class CompiledModel:
             self.options.pins,
         )
 
-    def _described(self, where: str) -> tuple[Writer, dict[str, Any]]:
+    def _described(self, where: str, *, compress: bool = True) -> tuple[Writer, dict[str, Any]]:
         """The content of the model's file."""
         if self.left_out:
             given = f"without the graph that its file has, since {self.left_out}"
             raise CompiledModelError(where, given, "a whole model", "copy the file")
-        writer = Writer()
+        writer = Writer(compress=compress)
         description = {
             "format": FORMAT,
             "device": self.target.description(),

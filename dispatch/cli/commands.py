@@ -15,6 +15,7 @@ from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.cli import (
     advise,
     bench,
+    cache,
     catalog,
     compare,
     diff,
@@ -80,6 +81,7 @@ app.add_typer(kernel.app, name="kernel")
 app.add_typer(layer.app, name="layer")
 app.add_typer(rule.app, name="rule")
 app.add_typer(catalog.app, name="catalog")
+app.add_typer(cache.app, name="cache")
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -277,6 +277,8 @@ def inspect(
     rules nearly fit.
     """
     opening.keep(model, html)
+    if passes or dump_passes is not None:
+        compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
     with pass_observers(passes, dump_passes) as report:
         compiled = with_executable(model, compiling)
     session = InferenceSession(compiled)  # which knows the engines of host regions

@@ -19,6 +19,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.compiler.options import ImportOptions
+from onedispatch.dispatch.driver.cache_folder import folder as cache_folder
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared, with_profiles
 from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
@@ -99,6 +100,16 @@ Fusions = Annotated[
 ]
 
 
+Cache = Annotated[
+    bool | None,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Whether a compiled model is kept, and read again instead of compiled: `onedispatch cache`. "
+        " [default: as ONEDISPATCH_CACHE says, or else yes, but where CI is set]",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class ReadFlags:
     """How a model is read."""
@@ -132,6 +143,7 @@ class CompileFlags:
     set: out.Frozen = None
     catalog: Catalogs = None
     pin: Pins = None
+    cache: Cache = None
 
     @property
     def requested(self) -> RequestedOptions:
@@ -144,7 +156,13 @@ class CompileFlags:
             out.parse_frozen(self.set) or None,
             catalog=self.catalog or None,
             pins=self.pin or None,
+            cache=self.place or False,
         )
+
+    @property
+    def place(self) -> Path | None:
+        """Where compiled models are kept; None for nowhere."""
+        return cache_folder(self.cache, command=True)
 
     @property
     def shapes(self) -> Shapes:

@@ -81,7 +81,7 @@ class Subject:
         with observed(counter):
             model = compile_imported(graph, options, shapes)
             if not model.executables:
-                taken, model = opening.first_executable(model, shapes)
+                taken, model = opening.first_executable(model, shapes, quiet=True)
                 known = {*self.taken, *shapes}
                 self.taken.update({name: shape for name, shape in taken.items() if name not in known})
         if batch is not None:

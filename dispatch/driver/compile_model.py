@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from onedispatch.dispatch.artifact.container import is_compiled
@@ -20,6 +21,7 @@ from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
 from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.compiler.passes import ImportContext, run_passes
+from onedispatch.dispatch.driver import cache_folder, model_cache
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, with_profiles
 from onedispatch.dispatch.driver.requested import READING
 from onedispatch.dispatch.frontend.decided import deciding_inputs
@@ -54,6 +56,7 @@ class CompileChoices(TypedDict, total=False):
     outputs: Sequence[str] | None
     fusions: Sequence[str] | None
     freeze: Mapping[str, Any] | None
+    cache: cache_folder.Asked
 
 
 @public
@@ -91,6 +94,8 @@ def compile_model(
         outputs: names of the values to compute; None: the model's own, of a GraphDef all that nothing reads.
         fusions: names of those to switch on, ``"-NAME"`` switches one off: see ``onedispatch.fusion``.
         freeze: inputs that become constants, each with its value: ``{"sr": 16000}``, lists, arrays.
+        cache: True, or a folder: equal models with equal options are read from there, not compiled again.
+            None: as ``ONEDISPATCH_CACHE`` says, else False. See ``driver/cache_folder``.
 
     Raises:
         RuleError: a mapping rule or a fusion does what it may not.
@@ -108,14 +113,39 @@ def compile_model(
     cache_size = arguments.integer("cache_size", rest.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
     given = arguments.shapes(shapes)
     profiles = [given | one for one in arguments.profiles(rest.pop("profiles", None))]
+    place = cache_folder.folder(rest.pop("cache", None))
     reading = {name: rest.pop(name, None) for name in READING}
     chosen = CompileOptions.checked(device, **rest)
     how = ImportOptions.checked(**reading, strict=chosen.strict)
     with unchanged_files(core):
+        entry = _entry(place, model, plugins, chosen, how, (given, profiles, cache_size))
+        found = None if entry is None else entry.read(chosen)
+        if found is not None:
+            return found
         graph = _imported(model, plugins, how)
         made = with_profiles(compile_imported(graph, chosen, given, cache_size), profiles)
         kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
-        return replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
+        made = replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
+    if entry is not None:
+        entry.write(made)
+    return made
+
+
+def _entry(
+    place: Path | None,
+    model: ModelLike | BuiltGraph,
+    plugins: Sequence[str | os.PathLike[str]] | None,
+    options: CompileOptions,
+    how: ImportOptions,
+    sizes: Sequence[Any],
+) -> model_cache.Entry | None:
+    """Where the compiled model is kept, once plug-ins are there; None where it is not."""
+    if place is None:
+        return None
+    _refuse_compiled(model)
+    discovery.use(plugins)
+    read = model.to_onnx() if isinstance(model, BuiltGraph) else model
+    return model_cache.entry_for(place, read, options, how, sizes)
 
 
 def compile_imported(

@@ -44,6 +44,7 @@ class RequestedOptions:
     selector: Any = None
     catalog: Any = None
     pins: Sequence[str] | None = None
+    cache: Any = None  # of a model that is compiled now
 
     @property
     def given(self) -> dict[str, Any]:

@@ -42,6 +42,17 @@ def embed(model: ModelProto, folder: Path | None) -> None:
             tensor.raw_data = array.tobytes()
 
 
+def external_files(model: ModelProto, folder: Path) -> list[Path]:
+    """Returns the files of a model's external data, each once. Raises ``ModelError`` for unsafe paths."""
+    found: dict[Path, None] = {}
+    for body, _ in bodies(model):
+        for tensor in tensors(body):
+            if tensor.data_location == TensorProto.EXTERNAL:
+                location = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
+                found[_safe_path(f"external data of tensor {tensor.name!r}", folder, location)] = None
+    return list(found)
+
+
 def refuse_external(model: ModelProto) -> None:
     """Raises ``ModelError`` if a tensor in ``model`` still refers to a file."""
     for body, _ in bodies(model):

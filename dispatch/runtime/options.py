@@ -32,6 +32,7 @@ class SessionChoices(TypedDict, total=False):
     outputs: Sequence[str] | None
     fusions: Sequence[str] | None
     freeze: Mapping[str, Any] | None
+    cache: bool | str | os.PathLike[str] | None
     selector: Any
     catalog: Any
     pins: Sequence[str] | None

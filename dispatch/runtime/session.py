@@ -132,6 +132,7 @@ class InferenceSession(OrtMethods):
             process, is an error there and not the end of this process.
         check_seconds: what a check may take in all.
         frontend, outputs, fusions, freeze: how the model is read: see ``compile``.
+        cache: where compiled models are kept: see ``compile``.
         selector, catalog, pins: who chooses solutions: see ``compile``. A compiled model has its own.
         cast_policy: ``"f32"`` has custom kernels compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
