@@ -18,6 +18,7 @@ import numpy as np
 import zstandard
 
 from onedispatch.dispatch.base.lendable import lendable
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 Piece = bytes | memoryview
@@ -99,7 +100,7 @@ def unframed(file: BinaryIO, head: bytes, size: int) -> Array:
     while at < size:
         length, stored = _HEAD.unpack(source.read(_HEAD.size))
         if not 0 < length <= min(FRAME, size - at) or stored > length:
-            raise FrameError(f"a frame of {length} bytes in {stored}, at byte {at} of {size}")
+            raise FrameError(f"a frame of {counted(length, 'byte')} in {stored}, at byte {at} of {size}")
         _fill(content[at : at + length], stored, source, decompressor, content[:at])
         at += length
     source.end()
@@ -125,7 +126,7 @@ def _fill(
         except zstandard.ZstdError as error:
             raise FrameError(f"a damaged frame: {error}") from error
         if len(made) != place.size:
-            raise FrameError(f"a frame of {len(made)} bytes where {place.size} were announced")
+            raise FrameError(f"a frame of {counted(len(made), 'byte')}, {place.size} announced")
         place[:] = np.frombuffer(made, np.uint8)
 
 

@@ -283,19 +283,7 @@ def inspect(
         compiled = with_executable(model, compiling)
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
-    room, notes = _program_room(compiled), list(notes_of(compiled.target))
-    rows = [
-        _as_dict(*row, room)
-        | {
-            "precision": compiled.precision,
-            "sums": compiled.sums,
-            "groups": compiled.groups,
-            "dimension_names": _sizes(compiled, row[1]),
-            "frozen": {name: array.tolist() for name, array in compiled.frozen.items()},
-            "device_notes": notes,
-        }
-        for row in placed
-    ]
+    rows = [_row(compiled, *row) for row in placed]
     if html is not None:
         write_file(html, page(Path(model).name, compiled.device, rows).encode())
     if json:
@@ -316,6 +304,19 @@ def inspect(
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)
         _show(executable, placement, full, _program_room(compiled))
+
+
+def _row(
+    compiled: CompiledModel, key: str, executable: Executable, placement: list[NodePlacement]
+) -> dict[str, Any]:
+    return _as_dict(key, executable, placement, _program_room(compiled)) | {
+        "precision": compiled.precision,
+        "sums": compiled.sums,
+        "groups": compiled.groups,
+        "dimension_names": _sizes(compiled, executable),
+        "frozen": {name: array.tolist() for name, array in compiled.frozen.items()},
+        "device_notes": list(notes_of(compiled.target)),
+    }
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -109,21 +109,43 @@ def compile_model(
         KernelLibraryError: a plug-in does not load, or two have one name.
     """
     refuse_unknown("compile", options, CompileChoices)
+    discovery.use(plugins)
     rest: dict[str, Any] = {"precision": precision, "fallback": fallback, **options}
-    cache_size = arguments.integer("cache_size", rest.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
-    given = arguments.shapes(shapes)
-    profiles = [given | one for one in arguments.profiles(rest.pop("profiles", None))]
-    place = cache_folder.folder(rest.pop("cache", None))
+    order = _Order.checked(shapes, rest)
     reading = {name: rest.pop(name, None) for name in READING}
     chosen = CompileOptions.checked(device, **rest)
-    how = ImportOptions.checked(**reading, strict=chosen.strict)
+    return _compiled(model, chosen, ImportOptions.checked(**reading, strict=chosen.strict), order)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What executables a model is to have, and where it is kept."""
+
+    shapes: dict[str, tuple[int, ...]]
+    profiles: tuple[dict[str, tuple[int, ...]], ...]
+    cache_size: int
+    place: Path | None
+
+    @classmethod
+    def checked(cls, shapes: Any, options: dict[str, Any]) -> _Order:
+        """Takes its own out of ``options``. Raises ``InputError`` for those that are none."""
+        size = arguments.integer("cache_size", options.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
+        given = arguments.shapes(shapes)
+        profiles = tuple(given | one for one in arguments.profiles(options.pop("profiles", None)))
+        return cls(given, profiles, size, cache_folder.folder(options.pop("cache", None)))
+
+
+def _compiled(
+    model: ModelLike | BuiltGraph, options: CompileOptions, how: ImportOptions, order: _Order
+) -> CompiledModel:
+    """The model, compiled or as it was kept."""
     with unchanged_files(core):
-        entry = _entry(place, model, plugins, chosen, how, (given, profiles, cache_size))
-        found = None if entry is None else entry.read(chosen)
+        entry = _entry(model, options, how, order)
+        found = None if entry is None else entry.read(options)
         if found is not None:
             return found
-        graph = _imported(model, plugins, how)
-        made = with_profiles(compile_imported(graph, chosen, given, cache_size), profiles)
+        made = compile_imported(_imported(model, None, how), options, order.shapes, order.cache_size)
+        made = with_profiles(made, order.profiles)
         kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
         made = replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
     if entry is not None:
@@ -132,20 +154,15 @@ def compile_model(
 
 
 def _entry(
-    place: Path | None,
-    model: ModelLike | BuiltGraph,
-    plugins: Sequence[str | os.PathLike[str]] | None,
-    options: CompileOptions,
-    how: ImportOptions,
-    sizes: Sequence[Any],
+    model: ModelLike | BuiltGraph, options: CompileOptions, how: ImportOptions, order: _Order
 ) -> model_cache.Entry | None:
-    """Where the compiled model is kept, once plug-ins are there; None where it is not."""
-    if place is None:
+    """Where the compiled model is kept; None where it is not."""
+    if order.place is None:
         return None
     _refuse_compiled(model)
-    discovery.use(plugins)
     read = model.to_onnx() if isinstance(model, BuiltGraph) else model
-    return model_cache.entry_for(place, read, options, how, sizes)
+    sizes = order.shapes, order.profiles, order.cache_size
+    return model_cache.entry_for(order.place, read, options, how, sizes)
 
 
 def compile_imported(
