@@ -125,7 +125,7 @@ void translate(std::exception_ptr thrown) {
   } catch (const od::SimulationError& error) {
     py::dict more = place(error.op);
     if (error.column >= 0)
-      more["tile"] = "column " + std::to_string(error.column) + " row " + std::to_string(error.row);
+      more["tile"] = od::tile_place(error.column, error.row);
     more["register"] = error.register_name;
     if (error.status == 0)
       raise("SimulationError", error.complaint, more);

@@ -310,6 +310,7 @@ def pin(
     output: Annotated[Path, typer.Option("--output", "-o", help="The catalog to write, .yaml.")] = Path(
         "pins.yaml"
     ),
+    json: out.Json = False,
 ) -> None:
     """Write a catalog of one row: this problem, this solution, held to the rules and measured.
 
@@ -332,4 +333,8 @@ def pin(
     guess = estimated(Schedule(asked.nest, target, answer))
     (library,) = merged([Tuned(asked, answer, cycles, guess, "pinned")])
     write_file(output, text_of(library).encode())
+    if json:
+        made = {"path": str(output), "solution": answer.name, "problem": asked.digest, "cycles": cycles}
+        out.print_json(made)
+        return
     out.tell(f"{output}: {answer.name} for problem {asked.digest}, {cycles:,} cycles measured")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.text import Text
@@ -34,7 +34,7 @@ from onedispatch.dispatch.cli import (
     txn,
 )
 from onedispatch.dispatch.cli.flags import expands_flags
-from onedispatch.dispatch.cli.output import errors, visible
+from onedispatch.dispatch.cli.output import errors, say, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.transactions.base.boundary import typed_error
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
@@ -42,7 +42,6 @@ from onedispatch.transactions.base.files import protecting_files
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help=(
@@ -59,6 +58,24 @@ app = typer.Typer(
         "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
     ),
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import onedispatch
+
+        say(f"onedispatch {onedispatch.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
 
 app.command("run")(takes_plugins(expands_flags(models.run)))
 app.command("time")(takes_plugins(expands_flags(models.time_model)))

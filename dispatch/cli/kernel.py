@@ -101,18 +101,22 @@ def new(
     folder: Annotated[
         Path | None, typer.Option(help="Where to write it; the default is called as the namespace.")
     ] = None,
+    json: out.Json = False,
 ) -> None:
     """Write a kernel that works, with its tests and what installs it as a package. Nothing is overwritten."""
-    out.written(skeleton.write(name, "python" if python else "cpp", folder))
+    out.written(skeleton.write(name, "python" if python else "cpp", folder), json)
 
 
 app.command("check")(takes_plugins(expands_flags(check)))
 
 
 @app.command("include")
-def include() -> None:
+def include(json: out.Json = False) -> None:
     """The folder of the headers that a library of kernels is compiled against, for -I."""
-    typer.echo(include_folder())
+    if json:
+        out.print_json({"path": str(include_folder())})
+    else:
+        typer.echo(include_folder())
 
 
 def _find(name: str) -> Known:

@@ -39,12 +39,13 @@ def new(
             "else one that is called as the namespace."
         ),
     ] = None,
+    json: out.Json = False,
 ) -> None:
     """Write a layer that works, with its tests, into a project of its own or one that is there.
 
     Nothing is overwritten.
     """
-    out.written(layer_skeleton.write(name, Wanted(local, cpp), folder))
+    out.written(layer_skeleton.write(name, Wanted(local, cpp), folder), json)
 
 
 @app.command("list")
@@ -119,16 +120,28 @@ def remove(
     name: Annotated[str, typer.Argument(help="acme::crop, or crop.")],
     project: ProjectFolder = Path(),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: out.Json = False,
 ) -> None:
-    """Remove the files of one layer, each after a question; what other layers need stays."""
+    """Remove the files of one layer, each after a question; what other layers need stays.
+
+    With --json nothing is asked, so that it takes --yes.
+    """
+    if json and not yes:
+        raise InputError("layer remove", "--json without --yes", "both", "a script answers no question")
     files = layer_remove.files_of(projects.folder_at("layer remove", project), name)
-    stays = dict(files.stays)
+    removed, stays = list[Path](), dict(files.stays)
     for file in files.own:
         if yes or typer.confirm(f"remove {out.visible(str(file))}?"):
             layer_remove.remove(file)
-            out.say(f"removed {file}")
+            removed.append(file)
+            if not json:
+                out.say(f"removed {file}")
         else:
             stays[file] = "as you said"
+    if json:
+        kept = {str(file): why for file, why in sorted(stays.items())}
+        out.print_json({"removed": list(map(str, removed)), "stays": kept})
+        return
     if not files.own:
         out.say(f"no file is of {name} alone: take its class out of its file")
     for file, why in sorted(stays.items()):
@@ -136,21 +149,24 @@ def remove(
 
 
 @app.command("build")
-def build(project: ProjectFolder = Path()) -> None:
+def build(project: ProjectFolder = Path(), json: out.Json = False) -> None:
     """Write the parameter header, and compile the C++ bodies that are older than their sources."""
-    _build(project, again=False)
+    _build(project, json, again=False)
 
 
 @app.command("rebuild")
-def rebuild(project: ProjectFolder = Path()) -> None:
+def rebuild(project: ProjectFolder = Path(), json: out.Json = False) -> None:
     """The same after what was generated before is removed."""
-    _build(project, again=True)
+    _build(project, json, again=True)
 
 
-def _build(folder: Path, *, again: bool) -> None:
+def _build(folder: Path, json: bool, *, again: bool) -> None:
     project = projects.folder_at("layer build", folder)
     with out.working("compiling"):
         built = layer_build.build(project, again=again)
+    if json:
+        out.print_json({"written": list(map(str, built.files)), "notes": list(built.notes)})
+        return
     for file in built.files:
         out.say(f"wrote {file}")
     for note in built.notes:

@@ -95,8 +95,11 @@ def working(text: str) -> AbstractContextManager[Any]:
     return errors.status(Text(visible(text)))
 
 
-def written(made: Written) -> None:
+def written(made: Written, json: bool = False) -> None:
     """What ``kernel new`` and ``layer new`` wrote, and how to go on."""
+    if json:
+        print_json({"files": list(map(str, made.files)), "next": list(made.commands)})
+        return
     for file in made.files:
         say(str(file))
     say("\nThe tests need no other package; where pytest is installed, `python -m pytest` runs them too.")

@@ -34,6 +34,7 @@ def new(
     model: Annotated[str | None, typer.Option(help="A model, of which --node is taken in its place.")] = None,
     node: Annotated[str | None, typer.Option(help="The name of a node of --model.")] = None,
     to: Annotated[str, typer.Option(help="The operator to map to: TopK, or acme::Bucketize.")] = "",
+    json: out.Json = False,
 ) -> None:
     """Write a mapping rule that works, with a case of it and its tests. Nothing is overwritten.
 
@@ -50,6 +51,10 @@ def new(
     else:
         data, domain, notes = rule_skeleton.from_node(str(model), str(node), framework, domain)
     written = rule_skeleton.write(file, framework, domain, data, to)
+    if json:
+        made = {"files": list(map(str, written.files)), "notes": [*notes, *written.notes]}
+        out.print_json(made | {"next": list(written.commands)})
+        return
     for path in written.files:
         out.say(str(path))
     for note in (*notes, *written.notes):

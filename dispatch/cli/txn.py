@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -140,7 +141,9 @@ def dump(
 
 @app.command()
 def assemble(
-    path: Annotated[Path, typer.Argument(help="Text as `txn dump` prints it.")], output: Output
+    path: Annotated[Path, typer.Argument(help="Text as `txn dump` prints it.")],
+    output: Output,
+    json: out.Json = False,
 ) -> None:
     """Turn the text of `txn dump` back into the same bytes; also edited or written by hand.
 
@@ -154,21 +157,24 @@ def assemble(
         write_control(ControlPackets.from_text(text), output)
     else:
         write_file(output, Transaction.from_text(text).to_bytes())
+    if json:
+        out.print_json({"path": str(output), "bytes": output.stat().st_size})
 
 
 def _parse_tile(text: str) -> tuple[int, int]:
-    column, comma, row = text.partition(",")
-    at = out.number(column), out.number(row)
-    if not comma or at[0] is None or at[1] is None:
-        raise InputError("--tile", repr(text), "column,row", "for instance 0,1")
-    return at[0], at[1]
+    found = re.fullmatch(r"\s*c?(\d{1,9})[,\s]\s*r?(\d{1,9})\s*", text, re.ASCII)
+    if found is None:
+        raise InputError("--tile", repr(text), "column and row", "for instance 0,1 or 'c0 r1'")
+    return int(found[1]), int(found[2])
 
 
 @app.command()
 @takes_plugins
 def explain(
     path: File,
-    tile: Annotated[str | None, typer.Option(help="Everything about one tile: column,row.")] = None,
+    tile: Annotated[
+        str | None, typer.Option(help="Everything about one tile: 0,1 or 'c0 r1', the column and the row.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Everything about every tile.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Also draw the array with its traffic.")] = None,
     packets: Packets = None,

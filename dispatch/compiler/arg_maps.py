@@ -20,7 +20,7 @@ from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.base.boundary import source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
 from onedispatch.transactions.base.signature import bounded_repr
-from onedispatch.transactions.base.text import counted, span
+from onedispatch.transactions.base.text import counted, span, tile_name
 
 Refuse = Callable[[str, str, str], OperatorError]
 """(what, given, accepted): the error about the arg map of one operator"""
@@ -121,7 +121,7 @@ def _check_locks(transaction: Transaction, device: Device, refuse: Refuse) -> No
     for (tile, lock), value in last.items():
         wanted = initial.get((tile, lock), 0)
         if value != wanted:
-            given = f"lock {lock} of column {tile[0]} row {tile[1]} set to {value} in the end"
+            given = f"lock {lock} of {tile_name(*tile)} set to {value} in the end"
             raise refuse("transaction", given, f"{wanted}, as operators find it")
 
 

@@ -22,7 +22,7 @@ from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.host.printed import collecting
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.signature import bounded_repr
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 
 PRINT_BYTES: int = native.PRINT_BYTES  # of a ring, where the session says nothing
 SINKS = ("report", "stdout")
@@ -54,7 +54,7 @@ class Print:
     lost: int = 0
 
     def __str__(self) -> str:
-        core = self.core if isinstance(self.core, str) else "core {},{}".format(*self.core)
+        core = self.core if isinstance(self.core, str) else f"core {tile_name(*self.core)}"
         member = " member " + ",".join(map(str, self.member)) if self.member else ""
         return f"[{self.node} {self.kernel} {core}{member}] {self.text}"
 

@@ -18,7 +18,7 @@ from typing import Any
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core as native
 from onedispatch.dispatch.compiler.executable import DeviceStep
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 
 TRACED_CALLS = 100_000  # that are kept, where the session says nothing else
 SET_UP = "(parameters and print rings)"  # in place of a kernel's name
@@ -116,7 +116,7 @@ class Trace:
                 "ph": "M",
                 "pid": 0,
                 "tid": n,
-                "args": {"name": "core {},{}".format(*core)},
+                "args": {"name": f"core {tile_name(*core)}"},
             }
             for core, n in rows.items()
         ]

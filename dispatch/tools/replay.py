@@ -21,7 +21,7 @@ from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.unqueued import UnqueuedBds
 from onedispatch.transactions.base.errors import InputError, TransactionError
 from onedispatch.transactions.base.files import read_file
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 from onedispatch.transactions.machine.device import Device, device_names, find_device
 from onedispatch.transactions.packets.control_overlay import control_overlay, usual_tiles
 from onedispatch.transactions.packets.control_packets import PacketTiles
@@ -76,7 +76,7 @@ class Place:
     row: int
 
     def __str__(self) -> str:
-        return f"c{self.column} r{self.row}"
+        return tile_name(self.column, self.row)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ TEST(Controller, DeadlockSaysWhoWaitsForWhat) {
   EXPECT_EQ(error.kind, "deadlock");
   EXPECT_EQ(error.op.index, 2);
   const std::string text = error.what();
-  for (const char* part : {"operation 2, TCT", "mem tile column 0 row 1 S2MM0", "waits for lock 6",
+  for (const char* part : {"operation 2, TCT", "mem tile c0 r1 S2MM0", "waits for lock 6",
                            "value 0, wanted >= 2", "written by op 0", "queued by op 1", "loops for ever"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }

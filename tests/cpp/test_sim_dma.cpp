@@ -237,7 +237,7 @@ TEST(DmaErrors, AcrossTheBorderNobodyWroteTheLastWord) {
   b.block(shim_bd_at(1), shim_bd({{bd::shim::length, 7}})).patch(0, 1, 1, 0).write(kShimWrite, task(1));
   const SimulationError error = rig.error(b.write(kMemOut, task(24, 1, true)).token(0, 1, true, 5));
   EXPECT_EQ(error.kind, "memory");
-  EXPECT_NE(std::string(error.what()).find("byte 0x8 of mem tile column 1 row 1"), std::string::npos)
+  EXPECT_NE(std::string(error.what()).find("byte 0x8 of mem tile c1 r1"), std::string::npos)
       << error.what();
 }
 

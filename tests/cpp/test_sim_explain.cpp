@@ -39,9 +39,9 @@ TEST(Explain, TheCauseComesBeforeItsVictims) {
   b.block(mem_bd_at(0), mem_bd(0, 8, takes(7, 9))).block(mem_bd_at(24), mem_bd(0, 8, takes(9)));
   b.write(kShimRead, task(0)).write(kMemOut, task(24)).write(kMemIn, task(0, 1, true)).token(0, 1, false, 0);
   const std::string text = report(b);
-  expect_in_order(text, {"cause: mem tile column 0 row 1 S2MM0: waits for lock 7", "nothing that runs releases this lock",
-                         "shim tile column 0 row 0 MM2S0: waits to send", "waits because of mem tile column 0 row 1 S2MM0",
-                         "MM2S5: waits for lock 9", "waits because of mem tile column 0 row 1 S2MM0"});
+  expect_in_order(text, {"cause: mem tile c0 r1 S2MM0: waits for lock 7", "nothing that runs releases this lock",
+                         "shim tile c0 r0 MM2S0: waits to send", "waits because of mem tile c0 r1 S2MM0",
+                         "MM2S5: waits for lock 9", "waits because of mem tile c0 r1 S2MM0"});
   EXPECT_EQ(text.find("cause:", text.find("cause:") + 1), std::string::npos) << text;
 }
 
@@ -49,7 +49,7 @@ TEST(Explain, NamesTheBdThatWouldHelp) {
   Builder b;
   b.block(mem_bd_at(0), mem_bd(0, 0, takes(7))).block(mem_bd_at(3), mem_bd(0, 0, takes(1, 7)));
   b.write(kMemIn, task(0, 1, true)).token(0, 1, false, 0);
-  expect_in_order(report(b), {"cause: ", "S2MM0: waits for lock 7", "BD 3 of mem tile column 0 row 1 would, but no task comes to it"});
+  expect_in_order(report(b), {"cause: ", "S2MM0: waits for lock 7", "BD 3 of mem tile c0 r1 would, but no task comes to it"});
 }
 
 TEST(Explain, OneThatWaitsForItself) {
@@ -64,20 +64,20 @@ TEST(Explain, CirclesAreNamed) {
   b.block(mem_bd_at(24), mem_bd(0, 0, takes(2)));
   b.write(kMemOut, task(24)).write(kMemOther, task(1)).write(kMemIn, task(0, 1, true)).token(0, 1, false, 0);
   const std::string text = report(b);
-  expect_in_order(text, {"circle: mem tile column 0 row 1 S2MM0: waits for lock 1", "waits because of mem tile column 0 row 1 S2MM2",
-                         "circle: mem tile column 0 row 1 S2MM2: waits for lock 2", "waits because of mem tile column 0 row 1 S2MM0",
-                         "\n  mem tile column 0 row 1 MM2S5: waits for lock 2"});
+  expect_in_order(text, {"circle: mem tile c0 r1 S2MM0: waits for lock 1", "waits because of mem tile c0 r1 S2MM2",
+                         "circle: mem tile c0 r1 S2MM2: waits for lock 2", "waits because of mem tile c0 r1 S2MM0",
+                         "\n  mem tile c0 r1 MM2S5: waits for lock 2"});
   EXPECT_EQ(text.find("cause:"), std::string::npos) << text;
 }
 
 TEST(Explain, WhatTheControllerWaitsForAndNobodyDoes) {
   Builder token;
   token.block(mem_bd_at(0), mem_bd(0, 0)).write(kMemIn, task(0)).token(0, 1, false, 0).token(0, 1, false, 2);
-  expect_in_order(report(token), {"cause: mem tile column 0 row 1 S2MM0 has no task"});
+  expect_in_order(report(token), {"cause: mem tile c0 r1 S2MM0 has no task"});
   Builder lock;
   const uint32_t window = reg::mem::LOCK_REQUEST.offset + 5 * reg::LOCK_REQUEST_STRIDE + reg::LOCK_REQUEST_ACQUIRE;
   lock.poll(tile_address(0, 1, window + (0x7F << reg::LOCK_REQUEST_VALUE_SHIFT)), 1, 1);
-  expect_in_order(report(lock), {"cause: the controller waits for lock 5 of mem tile column 0 row 1 (value 0, wanted >= 1)"});
+  expect_in_order(report(lock), {"cause: the controller waits for lock 5 of mem tile c0 r1 (value 0, wanted >= 1)"});
 }
 
 TEST(Explain, OfManyCausesTheAwaitedComesFirst) {
@@ -85,7 +85,7 @@ TEST(Explain, OfManyCausesTheAwaitedComesFirst) {
   b.block(mem_bd_at(0), mem_bd(0, 0, takes(1))).block(mem_bd_at(1), mem_bd(0, 0, takes(2, 3)));
   b.block(mem_bd_at(24), mem_bd(0, 0, takes(3)));
   b.write(kMemIn, task(0)).write(kMemOther, task(1)).write(kMemOut, task(24, 1, true)).token(0, 1, true, 5);
-  expect_in_order(report(b), {"cause: mem tile column 0 row 1 S2MM2", "cause: mem tile column 0 row 1 S2MM0", "MM2S5"});
+  expect_in_order(report(b), {"cause: mem tile c0 r1 S2MM2", "cause: mem tile c0 r1 S2MM0", "MM2S5"});
 }
 
 }  // namespace

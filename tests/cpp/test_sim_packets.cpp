@@ -247,7 +247,7 @@ TEST(ControlPackets, ErrorsNameTheTaskAndTheTile) {
       {even_stream, "packet", "stream header"},
       {even_control, "packet", "control header"},
       {control_packet(2, 0x100, {1}, 3), "packet", "operation 3"},
-      {control_packet(2, 0x90000, {1}), "register", "mem tile column 0 row 1"},
+      {control_packet(2, 0x90000, {1}), "register", "mem tile c0 r1"},
       {control_packet(2, 0x102, {1}), "register", "offset 0x102"},
       {control_packet(2, 0xFFFFC, {1, 2}), "register", "0xFFFFC"},
       {control_packet(2, 0xC0000, {64}), "lock", "value 64"},

@@ -26,7 +26,7 @@ TEST(Tokens, NeedARouteToTheController) {
   EXPECT_EQ(error.kind, "route");
   EXPECT_EQ(error.op.index, 1);
   EXPECT_EQ(error.row, 1);
-  EXPECT_TRUE(says(error, "token of mem tile column 0 row 1 S2MM0, task pushed by op 1, controller id 0"))
+  EXPECT_TRUE(says(error, "token of mem tile c0 r1 S2MM0, task pushed by op 1, controller id 0"))
       << error.complaint.text();
 }
 
@@ -114,7 +114,7 @@ TEST(Rest, ATaskThatWaitsOnIsNamed) {
   b.write(tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0)), task(0, 1, true)).token(0, 0, true, 0);
   const SimulationError error = rig.error(b);
   EXPECT_EQ(error.kind, "unfinished");
-  EXPECT_TRUE(says(error, "mem tile column 0 row 1 S2MM0: waits for data, 1 word left; BD 0"))
+  EXPECT_TRUE(says(error, "mem tile c0 r1 S2MM0: waits for data, 1 word left; BD 0"))
       << error.complaint.text();
   // The next run finds a fresh array.
   rig.run(empty_task().token(0, 1, false, 0));

@@ -248,7 +248,7 @@ TEST(Replay, AStreamWithARouteIsReal) {
   const ReplayReport waiting = stage.run(b);  // no channel receives
   EXPECT_TRUE(waiting.finished);
   ASSERT_EQ(waiting.unfinished.size(), 1u);
-  EXPECT_NE(waiting.unfinished[0].why.find("not ready: mem tile column 0 row 1 S2MM0"), std::string::npos);
+  EXPECT_NE(waiting.unfinished[0].why.find("not ready: mem tile c0 r1 S2MM0"), std::string::npos);
   b.block(mem_bd_at(0), mem_bd(0, kWords));
   b.write(mem_s2mm(0), task(0));
   const ReplayReport served = stage.run(b);

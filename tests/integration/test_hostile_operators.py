@@ -222,7 +222,7 @@ WRONG: dict[str, tuple[Changes, str]] = {
     "argument 9": ({"transaction": lambda s: moves(s.device, (9, RESULT, 0, 512))}, "given argument 9"),
     "a lock": (
         {"transaction": lambda s: with_lock(s, 1)},
-        "lock 1 of column 0 row 1 set to 1 in the end; accepted: 0",
+        "lock 1 of c0 r1 set to 1 in the end; accepted: 0",
     ),
     "no operator": ({"selected": lambda s, selector: None}, "selected: given None; accepted: an Operator"),
     "in_place": ({"in_place": 3}, "in_place: given 3"),

@@ -162,7 +162,7 @@ def test_every_format_from_every_member() -> None:
         column, row = line.core
         assert column >= 0 and row >= 2
     assert session.prints == list(lines)
-    assert str(lines[0]).startswith("[node0 say::formats@1 core 0,2 member 0] ")
+    assert str(lines[0]).startswith("[node0 say::formats@1 core c0 r2 member 0] ")
 
 
 def test_a_compiled_body_prints_the_same(tmp_path: Path) -> None:
@@ -271,7 +271,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     onnx.save(model("Lines", lines=3), path)
     run = CliRunner().invoke
     shown = run(app, ["run", str(path), "--random", "--print-bytes", "60"])
-    assert shown.exit_code == 0 and "lost" in shown.output and "[node0 say::lines@1 core 0,2" in shown.output
+    assert (
+        shown.exit_code == 0 and "lost" in shown.output and "[node0 say::lines@1 core c0 r2" in shown.output
+    )
     report = json.loads(run(app, ["run", str(path), "--random", "--json"]).stdout)["report"]
     assert report["prints"][0]["text"].startswith("line 0 of 3")
     for name, begins in (("t.csv", "kernel,calls,"), ("t.json", '{"traceEvents"')):

@@ -98,8 +98,8 @@ def test_neighbours_lie_one_after_the_other(name: str) -> None:
     [
         ("tiles_doubled", 0x200000 - 16, "bytes 0x1FFFF0 to 0x20000F"),  # the base field ends
         ("halved", 0x80000 + 262144 - 16, "262,144 bytes of each tile and not across"),
-        ("doubled", 0x80000 + 64, "byte 0x40 of mem tile column 0 row 1, which was never written"),
-        ("doubled", 0x180000 + 64, "byte 0x40 of mem tile column 1 row 1, which was never written"),
+        ("doubled", 0x80000 + 64, "byte 0x40 of mem tile c0 r1, which was never written"),
+        ("doubled", 0x180000 + 64, "byte 0x40 of mem tile c1 r1, which was never written"),
     ],
 )
 def test_what_a_descriptor_cannot_name(name: str, byte: int, says: str) -> None:

@@ -54,9 +54,9 @@ def test_every_status_is_a_class(row: Status) -> None:
 @pytest.mark.parametrize("row", FAILURES, ids=lambda row: row.name)
 def test_in_a_run_it_is_an_error_of_the_simulation_too(row: Status) -> None:
     cls = run_error_class(row.code)
-    error = cls("program of core", "x", "y", tile="column 1 row 2", op_index=4)
+    error = cls("program of core", "x", "y", tile="c1 r2", op_index=4)
     assert isinstance(error, getattr(od, row.error)) and isinstance(error, od.SimulationError)
-    assert (error.status, error.tile, error.op_index) == (row.code, "column 1 row 2", 4)
+    assert (error.status, error.tile, error.op_index) == (row.code, "c1 r2", 4)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is cls and vars(again) == vars(error) and str(again) == str(error)
 

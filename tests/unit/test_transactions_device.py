@@ -193,9 +193,9 @@ def test_errors_have_four_parts_and_cross_processes(cls: type[OneDispatchError])
 def test_errors_carry_places() -> None:
     error = TransactionError("w", op_index=3, byte_offset=20)
     assert str(error) == "w (op 3, byte 20)"
-    simulation = SimulationError("w", op_index=0, tile="column 1 row 2", register="DMA_BD[3]")
+    simulation = SimulationError("w", op_index=0, tile="c1 r2", register="DMA_BD[3]")
     copy = pickle.loads(pickle.dumps(simulation))
-    assert str(copy) == "w (op 0)" and (copy.tile, copy.register) == ("column 1 row 2", "DMA_BD[3]")
+    assert str(copy) == "w (op 0)" and (copy.tile, copy.register) == ("c1 r2", "DMA_BD[3]")
     nodes = UnsupportedModelError("model", nodes=["a: because", "b: because"])
     assert str(nodes).splitlines() == ["model", "  a: because", "  b: because"]
 

@@ -28,7 +28,7 @@ from onedispatch.transactions.analysis.validation import (
     Severity,
 )
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.text import counted, lock_condition, span
+from onedispatch.transactions.base.text import counted, lock_condition, span, tile_name
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.decode import decode
 from onedispatch.transactions.machine import registers
@@ -588,7 +588,7 @@ def _queued_problems(push: Pushed, use: BdUse, valid: bool, half: int) -> Iterat
 
 
 def _name(tile: Tile) -> str:
-    return f"c{tile[0]} r{tile[1]}"
+    return tile_name(*tile)
 
 
 def _channel(channel: Channel) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from onedispatch.transactions.analysis import explain
 from onedispatch.transactions.analysis.effects import DIRECTIONS, Pushed
 from onedispatch.transactions.analysis.explain import Explanation
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 from onedispatch.transactions.format.binary import OperationView, TransactionBinary
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.text import listing
@@ -232,7 +232,7 @@ def _tasks(a: Explanation, b: Explanation) -> Iterator[str]:
             before = _signatures(old.channels[key].pushes if old and key in old.channels else [])
             after = _signatures(new.channels[key].pushes if new and key in new.channels else [])
             if before != after:
-                name = f"c{tile[0]} r{tile[1]} {DIRECTIONS[key[0]]}[{key[1]}]"
+                name = f"{tile_name(*tile)} {DIRECTIONS[key[0]]}[{key[1]}]"
                 yield from (f"{name}: {line}" for line in _task_lines(before, after))
 
 

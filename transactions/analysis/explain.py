@@ -22,7 +22,7 @@ from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile
 from onedispatch.transactions.analysis.order import HappensBefore
 from onedispatch.transactions.analysis.steps import ExplainedStep, StepCollector, fold_repetitions
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.text import KIND_NAMES, counted, lock_condition, short_bytes
+from onedispatch.transactions.base.text import KIND_NAMES, counted, lock_condition, short_bytes, tile_name
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import registers
@@ -113,7 +113,7 @@ class TileUse:
 
     @property
     def name(self) -> str:
-        return f"c{self.tile[0]} r{self.tile[1]}"
+        return tile_name(*self.tile)
 
 
 @dataclass
@@ -185,8 +185,8 @@ class Explanation:
         """
         use = self.tiles.get(tile)
         if use is None:
-            known = ", ".join(f"{c},{r}" for c, r in sorted(self.tiles))
-            raise InputError("--tile", f"{tile[0]},{tile[1]}", known or "no tile", "take one of these")
+            known = ", ".join(tile_name(*one) for one in sorted(self.tiles))
+            raise InputError("--tile", tile_name(*tile), known or "no tile", "take one of these")
         lines = [f"{use.name}: {KIND_NAMES[use.kind]}"]
         if use.locks:
             lines += ["  locks set: " + ", ".join(f"{lock} to {v} (op {op})" for op, lock, v in use.locks)]

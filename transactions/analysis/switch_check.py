@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from onedispatch.transactions.base.text import tile_name
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.machine.bd import unpack_fields
 from onedispatch.transactions.machine.switches import connects, masters_of, slaves_of
@@ -59,7 +60,7 @@ class SwitchCheck:
         if table is words.masters and kind is not None:
             problem = circuit_problem(kind, found.index, word)
             if problem is not None:
-                yield op, f"c{column} r{row} {found}: {problem}"
+                yield op, f"{tile_name(column, row)} {found}: {problem}"
 
     def end(self) -> Iterator[Problem]:
         """Yields the problems of packet routes at the end of the transaction."""
@@ -73,7 +74,7 @@ class SwitchCheck:
                     yield (
                         op,
                         (
-                            f"c{column} r{row} {tile.slaves[slave]}: a slot sends packets to "
+                            f"{tile_name(column, row)} {tile.slaves[slave]}: a slot sends packets to "
                             f"{tile.masters[master]}; no {kind} tile has that wire, it can feed: "
                             f"{masters_of(kind, slave)}"
                         ),

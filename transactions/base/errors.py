@@ -259,7 +259,7 @@ class TransactionError(_AtOperation):
 class SimulationError(_AtOperation):
     """A transaction cannot run: deadlock, bad address, unrouted stream and the like.
 
-    ``tile`` ("column 2 row 1") and ``register`` (its name) are set if known.
+    ``tile`` ("c2 r1") and ``register`` (its name) are set if known.
     """
 
     def __init__(

@@ -26,6 +26,11 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
+def tile_name(column: int, row: int) -> str:
+    """Returns a tile's place in the array as every text names it: ``c2 r1``."""
+    return f"c{column} r{row}"
+
+
 def span(low: int, high: int) -> str:
     """Returns an inclusive range: ``0 to 3``, ``3`` for a single value, ``nothing`` for an empty range."""
     if low > high:

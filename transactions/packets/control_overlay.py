@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 from onedispatch.transactions.format.builder import TransactionBuilder, register_address
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.machine.bd import ShimBd, packet_master, queue_word, switch_slave, switch_slot
@@ -84,7 +84,7 @@ def lay_control_routes(
             write("MUX", 0, MUX_DMA)
         number = tile_map.slave(slave)
         write("SWITCH_SLAVE", number, switch_slave(packet=True))
-        for slot, (mask, value, master) in enumerate(_slots(ways, f"c{column} r{row} {slave}")):
+        for slot, (mask, value, master) in enumerate(_slots(ways, f"{tile_name(column, row)} {slave}")):
             word = switch_slot(value, ARBITER, _MSELS.index(master), mask)
             write("SWITCH_SLOT", number * reg.SLOTS_PER_SLAVE + slot, word)
         for master in sorted(set(ways.values())):
@@ -135,7 +135,7 @@ def _ports(tiles: PacketTiles, channels: Sequence[int], columns: int, rows: int)
     for (packet_id, start), (column, row) in tiles.items():
         if not (0 <= start < columns and 0 <= column < columns and 0 <= row < rows):
             raise TransactionError(
-                "control routes", f"packet id {packet_id} of column {start} to c{column} r{row}",
+                "control routes", f"packet id {packet_id} of column {start} to {tile_name(column, row)}",
                 f"tiles of {counted(columns, 'column')} and {counted(rows, 'row')}",
                 "name a device that has them",
             )  # fmt: skip

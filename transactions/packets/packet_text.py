@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from onedispatch.transactions.base.text import counted, span
+from onedispatch.transactions.base.text import counted, span, tile_name
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.registers import Field
 from onedispatch.transactions.packets.packet import OPERATIONS, ControlPacket, Key, Patch
@@ -65,7 +65,7 @@ def _line(packet: ControlPacket, tile: tuple[int, int], patches: Iterable[tuple[
     fields, (packet_id, column) = packet.fields, packet.key
     kind = registers.kind_of_row(tile[1])
     register = registers.TILES[kind].find(packet.offset) if kind else None
-    place = f"c{tile[0]} r{tile[1]} {register or hex(packet.offset)}"
+    place = f"{tile_name(*tile)} {register or hex(packet.offset)}"
     parts = [f"{OPERATIONS[fields['operation']]:<15} {packet_id:>2}@c{column:<2} {place:<30}"]
     parts += (
         [" ".join(f"{word:08x}" for word in packet.data)] if packet.data else [f"words={fields['beats']}"]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.format.binary import OperationView, TransactionBinary
 from onedispatch.transactions.format.codec import Header
@@ -87,7 +87,7 @@ def register_text(address: int) -> str:
     """Returns an address as ``c2 r1 DMA_BD[3]``, or with the bare offset if the register is unknown."""
     column, row, offset = registers.split_address(address)
     register = registers.find_register(address)
-    return f"c{column} r{row} {register if register else hex(offset)}"
+    return f"{tile_name(column, row)} {register if register else hex(offset)}"
 
 
 def _lines(op: OperationView, brief: bool) -> list[str]:
@@ -286,7 +286,8 @@ def _tct(op: OperationView, brief: bool) -> list[str]:
     values = bd.unpack_fields(registers.TCT_FIELDS, [op.word, op.config])
     if values["direction"] > 1 or op.word >> 24 or op.config & 0xFF:
         return _plain(op, brief)
-    tile = f"c{values['column']} r{values['row']} {DIRECTIONS[values['direction']]}[{values['channel']}]"
+    tile = tile_name(values["column"], values["row"])
+    tile += f" {DIRECTIONS[values['direction']]}[{values['channel']}]"
     return [_operands(op.name, f"{tile:<26}", f"columns={values['columns']} rows={values['rows']}")]
 
 

@@ -7,6 +7,7 @@
 #include "sim/array/bytes.h"
 #include "sim/execute/clock_executor.h"
 #include "sim/execute/data_executor.h"
+#include "onedispatch/text.h"
 #include "onedispatch/txn_format.h"
 #include "sim/transport/ports.h"
 
@@ -185,8 +186,7 @@ void Array::changed_memory(const Channel& c) {
 std::string Array::tile_name(uint32_t tile) const {
   static const char* const kinds[] = {"shim", "mem", "core"};
   const Tile& t = tiles_[tile];
-  return std::string(kinds[static_cast<int>(t.kind)]) + " tile column " + std::to_string(t.column) + " row " +
-         std::to_string(t.row);
+  return std::string(kinds[static_cast<int>(t.kind)]) + " tile " + tile_place(t.column, t.row);
 }
 
 std::string Array::channel_name(const Channel& c) const {

@@ -21,7 +21,7 @@ uint32_t Array::tile_of(uint64_t address) const {
   const uint32_t row = static_cast<uint32_t>(address >> reg::ROW_SHIFT) & reg::ROW_MASK;
   if (column >= device_.columns || row >= rows_) {
     throw SimulationError("address", {"address " + hex(address),
-                                      "column " + std::to_string(column) + " row " + std::to_string(row),
+                                      tile_place(static_cast<int64_t>(column), row),
                                       "columns " + span(0, device_.columns - 1) + ", rows " +
                                           span(0, rows_ - 1) + " of " + device_.name,
                                       "Compile for this device, or run on one that has the tile."});

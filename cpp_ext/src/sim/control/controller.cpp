@@ -329,8 +329,7 @@ bool Simulator::begin_tokens(const Op& op) {
       if (channel == nullptr)
         throw SimulationError("address",
                               {"TCT",
-                               "column " + std::to_string(c) + " row " + std::to_string(r) + " channel " +
-                                   std::to_string(number),
+                               tile_place(c, r) + " channel " + std::to_string(number),
                                "channels of the device", "Check column, row, their counts and the channel."});
       token_channels_.push_back(channel);
     }
