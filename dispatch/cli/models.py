@@ -356,7 +356,7 @@ def _sizes(compiled: CompiledModel, executable: Executable) -> dict[str, list[in
 
 
 def _show(executable: Executable, placement: list[NodePlacement], full: bool, room: int) -> None:
-    rows = [(p.node, p.op_type, p.device, _why(p)) for p in placement]
+    rows = [(p.node, p.op_type, out.place(p.device), _why(p)) for p in placement]
     out.table("Placement", ("node", "operator", "where", "why"), rows)
     counts = Counter(row.device for row in placement)
     dispatches = len(executable.device_steps)

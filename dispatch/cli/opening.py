@@ -18,6 +18,7 @@ from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.progress import compiling
 from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.driver.cache_folder import folder as cache_folder
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared, with_profiles
@@ -182,7 +183,7 @@ def open_model(name: str, flags: CompileFlags) -> CompiledModel:
     if compiled is not None:
         options.require(compiled, command=True)
         return prepared(compiled, bound)
-    with out.working(f"compiling {name} for {options.device or 'npu2'}"):
+    with compiling(f"compiling {name} for {options.device or 'npu2'}"):
         return compile_model(source(Path(name)), **options.given, shapes=bound)
 
 
@@ -228,7 +229,7 @@ def with_shapes(compiled: CompiledModel, flags: CompileFlags, texts: list[str] |
         flags.shapes | {name: every[number % len(every)] for name, every in sets.items()}
         for number in range(count)
     ]
-    with out.working(f"compiling for {counted(count, 'set')} of shapes"):
+    with compiling(f"compiling for {counted(count, 'set')} of shapes"):
         return with_profiles(compiled, profiles)
 
 

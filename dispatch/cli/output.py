@@ -8,12 +8,14 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleRenderable, JustifyMethod, RichCast
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +35,17 @@ Device = Annotated[
 Fallback = Annotated[
     str, typer.Option(help="cpu: what does not map runs on the host. error: refuse such models.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables, for scripts.")]
+_FOR_SCRIPTS: ContextVar[bool] = ContextVar("for scripts", default=False)  # of the command that runs
+
+
+def _for_scripts(json: bool) -> bool:
+    _FOR_SCRIPTS.set(json)
+    return json
+
+
+Json = Annotated[
+    bool, typer.Option("--json", callback=_for_scripts, help="JSON instead of tables, for scripts.")
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Shape of an input with open dimensions: x=1,3,224,224. Repeatable."),
@@ -90,9 +102,11 @@ def tell(text: object = "", *, style: str | None = None, to: Console = console, 
     to.print(Text(visible(str(text))), style=style, soft_wrap=whole)
 
 
-def working(text: str) -> AbstractContextManager[Any]:
-    """A spinner on the error stream, so that output can be piped."""
-    return errors.status(Text(visible(text)))
+def working(text: str | ConsoleRenderable | RichCast) -> AbstractContextManager[Any]:
+    """A spinner on the error stream, so that output can be piped; none for a script, which asks for JSON."""
+    if _FOR_SCRIPTS.get() or not errors.is_terminal:
+        return nullcontext()
+    return errors.status(Text(visible(text)) if isinstance(text, str) else text)
 
 
 def written(made: Written, json: bool = False) -> None:
@@ -133,13 +147,21 @@ def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()
 ) -> None:
     """Prints a table; ``right`` are indices of columns of numbers."""
+    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
+    padding, widths = _layout(columns, cells, right, console.width)
     result = Table(
-        title=Text(visible(title)), title_justify="left", title_style="bold", header_style="bold cyan"
+        title=Text(visible(title)),
+        title_justify="left",
+        title_style="bold",
+        header_style="bold cyan",
+        padding=(0, padding),
     )
-    for index, name in enumerate(columns):
-        result.add_column(name, justify="right" if index in right else "left", overflow="fold")
-    for row in rows:
-        result.add_row(*(Text(visible(str(cell))) for cell in row))
+    for index, (name, width) in enumerate(zip(columns, widths, strict=True)):
+        justify: JustifyMethod = "right" if index in right else "left"
+        result.add_column(name, justify=justify, overflow="fold", width=width)
+    for row in cells:
+        fitted = map(_fitted, row, widths) if console.is_terminal else row
+        result.add_row(*fitted)
     console.print(result)
 
 
@@ -164,12 +186,59 @@ def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[
         )
 
 
-def shortened(text: str, most: int) -> str:
-    """``text``, without its middle where it is longer than ``most``."""
-    if len(text) <= most:
-        return text
-    head = (most - 1) // 2
-    return f"{text[:head]}\u2026{text[len(text) - (most - 1 - head) :]}"
+def place(name: str) -> Text:
+    """Where a node runs (npu, cpu, folded), in the colour that it has everywhere."""
+    return Text(name, style=_PLACES.get(name, ""))
+
+
+_PLACES = {"npu": "green", "cpu": "yellow", "folded": "dim"}
+
+
+def _layout(
+    names: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[int], width: int
+) -> tuple[int, list[int]]:
+    """The padding of cells and the widths of columns, so that a table is ``width`` wide where it can be.
+
+    No column is narrower than its numbers and the words of its title, the first not than its names, up to a
+    bound. What is left goes to columns that need more, in equal shares.
+    """
+    wanted = [max(_lengths(name, *(row[index].plain for row in rows))) for index, name in enumerate(names)]
+    least = [max(_lengths(*name.split())) for name in names]
+    for index in {0, *right}:
+        longest = max(_lengths(*(row[index].plain for row in rows)))
+        least[index] = max(least[index], longest if index in right else min(longest, _MOST_NAME))
+    padding = 1 if sum(least) + 3 * len(names) + 1 <= width else 0
+    spare = width - (2 * padding + 1) * len(names) - 1 - sum(least)
+    widths = dict(enumerate(least))
+    by_need = sorted(widths, key=lambda one: wanted[one] - least[one])
+    for place, index in enumerate(by_need):
+        more = min(max(0, wanted[index] - least[index]), max(0, spare) // (len(names) - place))
+        widths[index] += more
+        spare -= more
+    return padding, [widths[index] for index in range(len(names))]
+
+
+_MOST_NAME = 24  # of the first column, in a table that is wider than the terminal
+
+
+def _lengths(*texts: str) -> list[int]:
+    return [cell_len(line) for text in texts for line in text.split("\n")] or [0]
+
+
+def _fitted(cell: Text, width: int) -> Text:
+    """The cell with words that are longer than its column shortened in the middle; --json has all of them."""
+    words = re.split(r"(\s)", cell.plain)
+    if max(map(cell_len, words)) <= width:
+        return cell
+    return Text("".join(shortened(word, width) for word in words), style=cell.style)
+
+
+def shortened(word: str, width: int) -> str:
+    """The word without its middle, where it is longer than ``width`` cells of a terminal."""
+    if cell_len(word) <= width or width < 5:
+        return word
+    ends = width - 1
+    return f"{word[: ends // 2]}…{word[len(word) - (ends - ends // 2) :]}"
 
 
 def number(text: str) -> int | None:

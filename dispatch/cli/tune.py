@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from onedispatch.dispatch.base.json_files import read_json
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.progress import compiling
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.signature import bounded_repr
@@ -84,7 +85,7 @@ def tune(
     problems: Counter[Problem] = Counter()
     for name in models:
         opening.keep(name, None)
-        with out.working(f"compiling {name} for {flags.device}"):
+        with compiling(f"compiling {name} for {flags.device}"):
             found = _read(Path(name)) if name.endswith(".json") else _posed(name, flags, shapes)
         problems.update(found)
     start = time.perf_counter()

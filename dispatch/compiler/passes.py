@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from onedispatch.dispatch.base.collector import paused_collector
 from onedispatch.dispatch.base.mapped import forget_pages
@@ -69,6 +69,13 @@ class PassObserver(Protocol):
     def after(self, ran: Pass, before: Any, result: Any, seconds: float) -> None: ...
 
 
+@runtime_checkable
+class PassAnnouncer(Protocol):
+    """An observer that is told of a pass before it runs, too."""
+
+    def before(self, runs: Pass) -> None: ...
+
+
 _OBSERVERS: ContextVar[tuple[PassObserver, ...]] = ContextVar("observers", default=())
 
 
@@ -82,10 +89,13 @@ def observed(observer: PassObserver) -> Iterator[None]:
 def run_passes(passes: Sequence[Pass], value: Any, context: Context | ImportContext | None = None) -> Any:
     """Returns what the last of ``passes`` makes. Without ``context`` all of them run."""
     observers = _OBSERVERS.get()
+    announcers = [one for one in observers if isinstance(one, PassAnnouncer)]
     with paused_collector():
         for one in passes:
             if context is not None and not one.when(context.options):
                 continue
+            for announcer in announcers:
+                announcer.before(one)
             before, start = value, time.perf_counter()
             value = one.run(value, context)
             forget_pages()  # of weights that the pass looked at: none needs all of them
