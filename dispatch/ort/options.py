@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -13,7 +14,7 @@ from onedispatch.dispatch.ort.without_meaning import name_once, refusing
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.host import MOST_THREADS
-from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.signature import bounded_repr, matches_hint
 
 PREFIX = "onedispatch."  # of entries of the configuration that are options of InferenceSession
 NO_FALLBACK = "session.disable_cpu_ep_fallback"  # of onnxruntime; "1": fallback="error"
@@ -44,11 +45,10 @@ def _number(least: int, most: int = _MOST) -> _Check:
 
 def _member(enum: type[E]) -> _Check:
     def check(where: str, value: Any) -> E:
-        try:
-            return enum(int(value))
-        except (TypeError, ValueError) as error:
+        if not matches_hint(value, int) or operator.index(value) not in list(enum):
             accepted = ", ".join(f"{enum.__name__}.{one.name}" for one in enum)
-            raise InputError(where, bounded_repr(value), accepted) from error
+            raise InputError(where, bounded_repr(value), accepted)
+        return enum(operator.index(value))
 
     return check
 

@@ -87,7 +87,7 @@ def _once(name: str, first: Any, second: Any) -> Any:
 
 def _ignore(rest: dict[str, Any], severity: int) -> None:
     for name in _WITHOUT:
-        if rest.pop(name, None) and name != "enable_fallback":  # which is on by default
+        if rest.pop(name, None) is not None and name != "enable_fallback":  # which is on by default
             name_once(name, f"{name} of InferenceSession means nothing here", severity)
 
 
@@ -105,7 +105,7 @@ def providers_of(given: Any, options: Any = None) -> dict[str, Mapping[str, Any]
     found: dict[str, Mapping[str, Any]] = {}
     for pair in pairs:
         match pair:
-            case (str() as name, Mapping() as said):
+            case (str() as name, dict() as said):
                 found.setdefault(name, said)
             case _:
                 raise InputError("providers", bounded_repr(pair), accepted)
@@ -142,10 +142,13 @@ def _own(said: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """Options of ours with values of their types. Raises ``InputError`` for an unknown one."""
     names = list(known)
     for name in said:
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             accepted = f"some of {', '.join(sorted(names))}"
             raise InputError(
-                f"an option of {PROVIDER}", bounded_repr(name), accepted, did_you_mean(name, names)
+                f"an option of {PROVIDER}",
+                bounded_repr(name),
+                accepted,
+                did_you_mean(bounded_repr(name), names),
             )
     return {name: _typed(name, value) for name, value in said.items()}
 

@@ -260,6 +260,45 @@ SESSION: dict[str, Callable[[onnx.ModelProto, od.CompiledModel, Any], Any]] = {
 }
 
 
+OWN = "OneDispatchExecutionProvider"
+SESSION |= {  # under onnxruntime's names
+    **{
+        f"session {name}": lambda m, c, odd, name=name: od.InferenceSession(c, **{name: odd})
+        for name in ("sess_options", "providers", "provider_options", "enable_fallback")
+    },
+    "session by position": lambda m, c, odd: od.InferenceSession(c, od.SessionOptions(), odd, odd),
+    "provider options": lambda m, c, odd: od.InferenceSession(c, providers=[OWN], provider_options=odd),
+    "one provider": lambda m, c, odd: od.InferenceSession(c, providers=[(OWN, odd)]),
+    "an option": lambda m, c, odd: od.InferenceSession(c, providers=[(OWN, {"threads": odd})]),
+    "set_providers": lambda m, c, odd: od.InferenceSession(c).set_providers(odd, odd),
+    **{
+        f"options {name}": lambda m, c, odd, name=name: setattr(od.SessionOptions(), name, odd)
+        for name in ("intra_op_num_threads", "execution_mode", "enable_profiling", "profile_file_prefix")
+    },
+    "entry": lambda m, c, odd: od.SessionOptions().add_session_config_entry(odd, odd),
+    "no entry": lambda m, c, odd: od.RunOptions().get_run_config_entry(odd),
+    "dimension": lambda m, c, odd: od.SessionOptions().add_free_dimension_override_by_name("N", odd),
+    "provider": lambda m, c, odd: od.SessionOptions().add_provider(OWN, odd),
+    "run options": lambda m, c, odd: od.InferenceSession(c).run(None, {"x": X}, odd),
+    "run_async": lambda m, c, odd: od.InferenceSession(c).run_async(odd, odd, lambda *_: None, odd, odd),
+    "run values": lambda m, c, odd: od.InferenceSession(c).run_with_ort_values(odd, odd),
+    "value": lambda m, c, odd: od.OrtValue.ortvalue_from_numpy(odd),
+    "value elsewhere": lambda m, c, odd: od.OrtValue.ortvalue_from_numpy(X, odd, odd),
+    "value of shape": lambda m, c, odd: od.OrtValue.ortvalue_from_shape_and_type(odd, np.float32),
+    "value of type": lambda m, c, odd: od.OrtValue.ortvalue_from_shape_and_type([2], odd),
+    "value as type": lambda m, c, odd: od.OrtValue.ortvalue_from_numpy_with_onnx_type(X, odd),
+    "value of another": lambda m, c, odd: od.OrtValue.from_dlpack(odd),
+    "value written": lambda m, c, odd: od.OrtValue.ortvalue_from_numpy(X.copy()).update_inplace(odd),
+    "values copied": lambda m, c, odd: od.copy_tensors(odd, odd),
+    "severity": lambda m, c, odd: (
+        od.set_default_logger_severity(odd),
+        od.set_default_logger_severity(od.LoggingLevel.WARNING),
+    ),
+    "seed": lambda m, c, odd: od.set_seed(odd),
+}
+
+
+@pytest.mark.filterwarnings("ignore::onedispatch.IgnoredOptionWarning")
 @pytest.mark.parametrize("name", SESSION)
 def test_odd_arguments_of_models_and_sessions(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

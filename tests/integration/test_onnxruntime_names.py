@@ -55,6 +55,7 @@ def ort(request: pytest.FixtureRequest) -> Engine:
 def nothing_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test is told of what means nothing, and most do not care."""
     monkeypatch.setattr(without_meaning, "_named", set())
+    monkeypatch.setattr(without_meaning, "_severity", od.LoggingLevel.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", od.IgnoredOptionWarning)
         yield
@@ -461,8 +462,7 @@ def test_what_says_nothing_of_use_is_quiet() -> None:
     assert warned(lambda: session(od, quiet, providers=["CPUExecutionProvider"])) == []
 
 
-def test_a_process_may_be_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(without_meaning, "_severity", without_meaning._severity)
+def test_a_process_may_be_quiet() -> None:
     od.set_default_logger_severity(3)
     assert warned(lambda: session(od, providers=["CPUExecutionProvider"])) == []
     od.set_default_logger_severity(2)
