@@ -36,7 +36,7 @@ def advise(
     """
     opening.keep(model, apply)
     proto = _proto(model)
-    options = compiling.requested.given
+    options = compiling.requested.given | {"cache": False}  # trials are not asked for again
     with out.errors.status(Text("compiling")) as status:
         advisor = Advisor(
             proto,

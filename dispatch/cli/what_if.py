@@ -103,7 +103,7 @@ def subject(model: str, compiling: opening.CompileFlags) -> Subject:
     from onedispatch.dispatch.driver.compile_model import imported
 
     requested = compiling.requested
-    choices = {n: value for n, value in requested.given.items() if n not in (*READING, "device")}
+    choices = {n: value for n, value in requested.given.items() if n not in (*READING, "device", "cache")}
     CompileOptions.checked(**choices)  # what is wrong with them is wrong in every row
     with out.working(f"reading {model}"):
         graph = imported(opening.source(Path(model)), how=requested.reading)
