@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -19,11 +17,10 @@ from rich.console import Console, ConsoleRenderable, JustifyMethod, RichCast
 from rich.table import Table
 from rich.text import Text
 
+from onedispatch.dispatch.base.array_files import read_arrays
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.plugins.scaffold import Written
-from onedispatch.transactions.base.errors import InputError, statement_of
-from onedispatch.transactions.base.files import reading
-from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.errors import InputError
 
 # Names come from models and files: they are text, never markup, emoji codes or terminal commands.
 console = Console(markup=False, emoji=False, highlight=False)
@@ -316,50 +313,29 @@ def _literal(text: str) -> Any:
 
 def _array_file(option: str, text: str, path: str) -> Array:
     """The array of an ``.npy``. Raises ``InputError`` that names the option, and ``text`` that follows it."""
-    try:
-        with reading(path) as file:
-            array = np.load(file, allow_pickle=False)
-    except (InputError, *_UNREADABLE) as error:
-        reraise_from_handler(error)
-        raise InputError(option, f"{text!r}: {statement_of(error)}", "name=@array.npy") from error
-    if not isinstance(array, np.ndarray):
+    found = read_arrays(path, f"{option} {text}", "name=@array.npy")
+    if list(found) != [""]:
         raise InputError(option, f"{text!r}: several arrays", "name=@array.npy, a file of one")
-    return array
-
-
-# What numpy.load raises on files that are none of its own, or damaged ones.
-_UNREADABLE = (
-    *(OSError, ValueError, AttributeError, TypeError, EOFError, KeyError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
-)
+    return found[""]
 
 
 def archive(option: str, path: str) -> dict[str, Array]:
     """The arrays of an ``.npz``, by name. Raises ``InputError`` that names the option."""
-    try:
-        with reading(path) as file, np.load(file, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except (InputError, *_UNREADABLE) as error:
-        reraise_from_handler(error)
-        given = f"{path!r}: {statement_of(error)}"
-        raise InputError(option, given, "arrays.npz, as numpy.savez writes it") from error
+    accepted = "arrays.npz, as numpy.savez writes it"
+    found = read_arrays(path, option, accepted)
+    if "" in found:
+        raise InputError(option, f"{path!r}, an array without a name", accepted)
+    return found
 
 
 def parse_inputs(texts: Sequence[str] | None) -> dict[str, Array]:
     """``x=file.npy`` per input, or one ``.npz`` that holds them by name."""
     feed: dict[str, Array] = {}
+    accepted = "name=array.npy, or arrays.npz"
     for text in texts or ():
         name, equals, path = text.partition("=")
-        try:
-            if equals:
-                with reading(path) as file:
-                    feed[name] = np.load(file, allow_pickle=False)
-            else:
-                with reading(text) as file, np.load(file, allow_pickle=False) as archive:
-                    feed.update({key: archive[key] for key in archive.files})
-        except (InputError, *_UNREADABLE) as error:
-            reraise_from_handler(error)
-            raise InputError(
-                "--input", f"{text!r}: {statement_of(error)}", "name=array.npy, or arrays.npz"
-            ) from error
+        found = read_arrays(path if equals else text, "--input", accepted)
+        if bool(equals) != ("" in found):
+            raise InputError("--input", repr(text), accepted)
+        feed |= {name: found[""]} if equals else found
     return feed

@@ -14,26 +14,17 @@ graph each of them is, and how it is turned.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.compile import GRAPH_PASSES, context_of, source_of
-from onedispatch.dispatch.compiler.custom import CustomNodes
-from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
-from onedispatch.dispatch.compiler.mapping import map_graph, merged
+from onedispatch.dispatch.compile import source_of
 from onedispatch.dispatch.compiler.options import ImportOptions
-from onedispatch.dispatch.compiler.passes import run_passes
-from onedispatch.dispatch.compiler.precision import narrow_name
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
-from onedispatch.dispatch.frontend.input_shapes import bind_shapes
-from onedispatch.dispatch.host.engines import RUNTIME, EngineRefused, Runtime
-from onedispatch.dispatch.host.regions import HostRegion
+from onedispatch.dispatch.host.engines import RUNTIME
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.tools.differences import (
     Difference,
@@ -42,12 +33,16 @@ from onedispatch.dispatch.tools.differences import (
     first_difference,
     largest_of,
 )
+from onedispatch.dispatch.tools.expected import Expected, Host
+from onedispatch.dispatch.tools.written_values import (
+    nodes_inside,
+    with_outputs_as,
+    with_types,
+    written_values,
+)
 from onedispatch.transactions.base.cached import cached_property
-from onedispatch.transactions.base.errors import InputError, statement_of
+from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import did_you_mean
-
-if TYPE_CHECKING:
-    from onedispatch.dispatch.frontend.importer import ModelLike
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,7 @@ def compare(
     """
     if not 0 < question.threshold < np.inf:
         raise InputError("threshold", f"{question.threshold:g}", "a number above 0")
-    graph = _with_types(question.graph, feed, like)
+    graph = with_types(question.graph, feed, like)
     work = _Work(replace(question, graph=graph), feed, like, threads, kernel_seconds)
     wanted = {
         name: answer
@@ -185,32 +180,37 @@ class _Work:
     def graph(self) -> Graph:
         return self.question.graph
 
+    @property
+    def host(self) -> Host:
+        return Host(self.like.target, self.threads, self.kernel_seconds)
+
     @cached_property
     def makers(self) -> dict[str, Node]:
         """The node that makes each value."""
         return {name: node for node in self.graph.nodes for name in node.writes}
 
     def beside_runtime(self, wanted: Mapping[str, Any]) -> Comparison:
-        named = _compared(self.graph, self.feed, self.like) if self.question.per_node else []
-        _, theirs = self._host(named)
-        ours, inside = self._ours(named), _inside(self.graph, set(named))
+        named = written_values(self.graph, self.feed, self.like) if self.question.per_node else []
+        _, theirs = self.host.values(self.graph, named, self.feed)
+        ours, inside = self._ours(named), nodes_inside(self.graph, set(named))
         rows = [self._row(name, inside[name], ours[name], theirs[name]) for name in named]
-        beside, expected = self._expected(list(wanted))
+        outside = Expected(self.question.model, self.question.how, self.graph, list(wanted), self.host)
+        expected = outside.run(self.feed)
         outputs = [self._row(name, (), answer, expected[name]) for name, answer in wanted.items()]
-        return self._comparison(rows, outputs, beside)
+        return self._comparison(rows, outputs, outside.beside)
 
     def beside_reference(self, reference: Mapping[str, Array], wanted: Mapping[str, Any]) -> Comparison:
         """Saved values beside those of the nodes that make them, and beside the outputs."""
         given = self.graph, self.feed, self.like
         saved = {self._own_name(name): array for name, array in reference.items()}
-        made = _compared(*given, beside_host=False) if self.question.per_node else []
+        made = written_values(*given, beside_host=False) if self.question.per_node else []
         turned = {name: self.graph.unaliased(name) for name in saved}
         order = {name: place for place, name in enumerate(made)}
         inner = sorted(
             (name for name in saved if turned[name][0] in order), key=lambda n: order[turned[n][0]]
         )
         ours = self._ours(list(dict.fromkeys(turned[name][0] for name in inner)))
-        inside = _inside(self.graph, set(made))
+        inside = nodes_inside(self.graph, set(made))
         rows = []
         for name in inner:
             value, perm = turned[name]
@@ -244,46 +244,11 @@ class _Work:
             return "no value of the translated graph"
         return "inside of an operator" if self.question.per_node else "a value of a node, without --per-node"
 
-    def _host(self, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-        """The engines of the host, onnxruntime where it can, and values of the graph by them."""
-        if not names:
-            return RUNTIME, {}
-        options = {"device": self.like.target, "kernel_seconds": self.kernel_seconds}
-        region = HostRegion(self.graph, self.graph.nodes, names, self.threads, **options)  # type: ignore[arg-type]
-        return region.where.removeprefix("on "), region.run(self.feed)
-
-    def _expected(self, names: list[str]) -> tuple[str, dict[str, Any]]:
-        """What computed the outputs, onnxruntime on the unchanged model where it can, and the outputs."""
-        model, how = self.question.model, self.question.how
-        framework = source_of(model, how)
-        if framework != "onnx":
-            engines, found = self._host(names)
-            return f"{engines} on the translated graph, since it is a model of {framework}", found
-        if how.outputs is not None:
-            engines, found = self._host(names)
-            return f"{engines} on the graph with these values as outputs", found
-        given = {**self.feed, **self.graph.frozen}
-        try:
-            values = Runtime(_plain(model), names, self.threads, None, True).run(given)
-            return RUNTIME, dict(zip(names, values, strict=True))
-        except (EngineRefused, InputError) as error:
-            why = f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}"
-            return why, self._host(names)[1]
-
     def _ours(self, names: Sequence[str]) -> dict[str, Any]:
         """Values of the graph, compiled as ``like`` is, with these values as outputs."""
         if not names:
             return {}
-        graph, like = self.graph, self.like
-        results = tuple(graph.value(name) for name in names)
-        probe = CompiledModel(
-            replace(like.options, selector=None),
-            graph.inputs,
-            results,
-            deciding_inputs(graph),
-            replace(graph, outputs=results),
-            like.cache_size,
-        )
+        probe = with_outputs_as(self.graph, names, self.like)
         session = InferenceSession(probe, threads=self.threads, kernel_seconds=self.kernel_seconds)
         return dict(zip(names, session.run(None, self.feed), strict=True))
 
@@ -315,75 +280,8 @@ class _Work:
         )
 
 
-def _plain(model: ModelLike) -> str | bytes:
-    """Returns the model as onnxruntime opens it: a path as text, or bytes."""
-    if isinstance(model, ModelProto):
-        return bytes(model.SerializeToString())
-    return os.fspath(model) if isinstance(model, str | os.PathLike) else bytes(model)
-
-
 def _numbers(answer: Any) -> bool:
     return isinstance(answer, np.ndarray) and not answer.dtype.hasobject
-
-
-Known = tuple[dict[str, tuple[int, ...]], dict[str, Array]]
-
-
-def _known(graph: Graph, feed: Mapping[str, Array]) -> Known:
-    """Returns the shapes of the inputs, and the values of inputs that are shape operands."""
-    shapes = bind_shapes(graph.inputs, {name: array.shape for name, array in feed.items()}) or {}
-    return shapes, {name: feed[name] for name in deciding_inputs(graph)}
-
-
-def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> Graph:
-    """Returns ``graph`` with the types that custom kernels infer, which the host needs as well."""
-    custom = CustomNodes(graph, like.target, like.options.cast_policy)
-    special = specialise(graph, *_known(graph, feed), custom)
-    names = (name for node in graph.nodes for name in node.writes if not graph.value(name).type)
-    return replace(graph, values={**graph.values, **{name: special.value(name) for name in names}})
-
-
-def _compared(
-    graph: Graph, feed: Mapping[str, Array], like: CompiledModel, *, beside_host: bool = True
-) -> list[str]:
-    """Returns the names of numeric values that device operators or host regions write.
-
-    ``beside_host``: the host has to have the type of each.
-    """
-    special = run_passes(GRAPH_PASSES, graph, context_of(graph, *_known(graph, feed), like.options))
-    units = merged(map_graph(special, like.target), special.output_names)
-    written = {name for unit in units for name in unit.writes}
-    named = (name for node in graph.nodes for name in node.writes)
-    return [
-        name
-        for name in named
-        if (name in written or narrow_name(name, like.precision) in written)
-        and (dtype := special.value(name).dtype) is not None
-        and not dtype.hasobject
-        and (
-            not beside_host
-            or special.value(name).type == (graph.value(name).type or special.value(name).type)
-        )
-    ]
-
-
-def _inside(graph: Graph, named: set[str]) -> dict[str, tuple[str, ...]]:
-    """Returns for each value the node that makes it and the nodes that were fused into that node."""
-    made = {name: node for node in graph.nodes for name in node.writes}
-    taken: set[str] = set()
-    found: dict[str, tuple[str, ...]] = {}
-    for name, node in made.items():
-        if name not in named:
-            continue
-        group, waiting = [], [node]
-        while waiting:
-            group.append(waiting.pop())
-            for before in (made[one] for one in group[-1].reads if one in made):
-                if before.name not in taken and named.isdisjoint(before.writes):
-                    taken.add(before.name)
-                    waiting.append(before)
-        found[name] = tuple(one.name for one in group)
-    return found
 
 
 def value_comparison(

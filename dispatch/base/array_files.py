@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of NumPy's files: .npy and .npz."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+
+import numpy as np
+
+from onedispatch.dispatch.base.mapped import Array
+from onedispatch.transactions.base.errors import InputError, statement_of
+from onedispatch.transactions.base.files import FilePath, reading
+from onedispatch.transactions.base.handlers import reraise_from_handler
+
+# What numpy.load raises on files that are none of its own, or damaged ones.
+_UNREADABLE = (
+    *(OSError, ValueError, AttributeError, TypeError, EOFError, KeyError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+def read_arrays(path: FilePath, where: str, accepted: str) -> dict[str, Array]:
+    """Returns the arrays of an .npz by name; that of an .npy has the name "".
+
+    Raises ``InputError``, which names ``where`` and says what is ``accepted`` there, for anything else.
+    """
+    try:
+        with reading(path) as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return {"": found}
+            with found:
+                return {key: found[key] for key in found.files}
+    except (InputError, *_UNREADABLE) as error:
+        reraise_from_handler(error)
+        raise InputError(where, f"{str(path)!r}: {statement_of(error)}", accepted) from error
