@@ -118,17 +118,18 @@ def show(found: Comparison) -> None:
         out.table(title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4))
     if found.skipped:
         out.table("saved values without a comparison", ("value",), [(line,) for line in found.skipped])
-    _show_first(found)
-
-
-def _show_first(found: Comparison) -> None:
-    first = found.first
-    if first is None:
+    if found.first is None:
         out.tell(f"no value differs by more than {found.threshold:.3g} of its largest number")
-        return
+    else:
+        show_first(found.first, found.threshold)
+
+
+def show_first(first: ValueComparison, threshold: float, where: str = "") -> None:
+    """The node, the element and both numbers of the first value that diverges."""
     out.tell(
-        f"first to diverge: {first.node} ({first.op_type}), value {first.value}: error {first.error:.3g} is "
-        f"{first.relative:.3g} of the largest number, {first.largest:.3g}; threshold {found.threshold:.3g}"
+        f"first to diverge: {first.node} ({first.op_type}), value {first.value}{where}: "
+        f"error {first.error:.3g} is {first.relative:.3g} of the largest number, {first.largest:.3g}; "
+        f"threshold {threshold:.3g}"
     )
     if first.index is None:
         shapes = f"{list(first.shape)} here, {list(first.theirs_shape)} there"

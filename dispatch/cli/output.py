@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import typer
 from rich.cells import cell_len
 from rich.console import Console, ConsoleRenderable, JustifyMethod, RichCast
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -104,6 +105,19 @@ def working(text: str | ConsoleRenderable | RichCast) -> AbstractContextManager[
     if _FOR_SCRIPTS.get() or not errors.is_terminal:
         return nullcontext()
     return errors.status(Text(visible(text)) if isinstance(text, str) else text)
+
+
+@contextmanager
+def progress(text: str, total: float) -> Iterator[Callable[..., None]]:
+    """A bar on the error stream; what it gives is called as a step ends: ``advance(1)``."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(visible(text), total=total)
+
+        def advance(steps: float = 1, text: str | None = None) -> None:
+            bar.update(task, advance=steps, description=None if text is None else visible(text))
+
+        yield advance
 
 
 def written(made: Written, json: bool = False) -> None:

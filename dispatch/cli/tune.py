@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from onedispatch.dispatch.base.json_files import read_json
 from onedispatch.dispatch.cli import opening
@@ -134,13 +133,14 @@ def _read(path: Path) -> Mapping[Problem, int]:
 @contextmanager
 def _progress(seconds: float, count: int) -> Iterator[Report]:
     """A bar of the time on the error stream, with what was gained so far."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out.errors, transient=True) as bar:
-        task = bar.add_task(f"tuning {counted(count, 'problem')}", total=seconds)
-        start = time.monotonic()
+    with out.progress(f"tuning {counted(count, 'problem')}", seconds) as advance:
+        shown = time.monotonic()
 
         def report(tunings: Sequence[Tuning]) -> None:
-            bar.update(task, completed=time.monotonic() - start, description=_gained(tunings))
+            nonlocal shown
+            now = time.monotonic()
+            advance(now - shown, _gained(tunings))
+            shown = now
 
         yield report
 

@@ -28,10 +28,15 @@ def shapes_and_values(graph: Graph, feed: Mapping[str, Array]) -> Known:
     return shapes, {name: feed[name] for name in deciding_inputs(graph)}
 
 
+def specialised(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> Graph:
+    """Returns ``graph`` with the shapes of a feed, and all types and shapes that follow."""
+    custom = CustomNodes(graph, like.target, like.options.cast_policy)
+    return specialise(graph, *shapes_and_values(graph, feed), custom)
+
+
 def with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> Graph:
     """Returns ``graph`` with the types that custom kernels infer, which the host needs as well."""
-    custom = CustomNodes(graph, like.target, like.options.cast_policy)
-    special = specialise(graph, *shapes_and_values(graph, feed), custom)
+    special = specialised(graph, feed, like)
     names = (name for node in graph.nodes for name in node.writes if not graph.value(name).type)
     return replace(graph, values={**graph.values, **{name: special.value(name) for name in names}})
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets on the command line: --data, --samples, and random samples in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
+
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.base.arguments import integer
+from onedispatch.dispatch.cli import opening
+from onedispatch.dispatch.cli.models import InputFlags, feed_of
+from onedispatch.dispatch.frontend.graph import Value
+from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.dispatch.tools.dataset import Dataset, Feed, read_dataset
+from onedispatch.transactions.base.errors import InputError
+
+MOST = 1_000_000
+FORMS = (
+    "Samples to run: an .npz whose arrays have the names of inputs, an .npy for the only input, both with a "
+    "sample in each row or each element of one more dimension before; or a folder with a sample in each of "
+    "its .npz and .npy files."
+)
+
+Data = Annotated[str, typer.Option("--data", help=FORMS)]
+
+
+@dataclass(frozen=True)
+class SampleFlags:
+    """Which samples a model is run on."""
+
+    data: Data = ""
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            help="At most how many of --data, evenly spread, or of --random, each with the next seed.  "
+            "[default: 8 of --data, 1 of --random]"
+        ),
+    ] = None
+
+    def feeds(
+        self, session: InferenceSession, compiled: CompiledModel, given: InputFlags, shapes: opening.Shapes
+    ) -> Sequence[Feed]:
+        """Raises ``InputError`` for two sources of inputs at once, and for samples that do not fit."""
+        if self.samples is not None:
+            integer("--samples", self.samples, 1, MOST)
+        if self.data:
+            if given.inputs or given.random:
+                other = "--input" if given.inputs else "--random"
+                raise InputError("--data", f"{self.data}, beside {other}", "one of them")
+            return dataset(self.data, compiled.inputs, shapes).spread(self.samples or 8)
+        if self.samples is not None and not given.random:
+            raise InputError("--samples", f"{self.samples} of no data set", "--data, or --random")
+        seeds = range(given.seed, given.seed + (self.samples or 1))
+        return [feed_of(session, compiled, replace(given, seed=seed), shapes)[0] for seed in seeds]
+
+
+def dataset(path: str, inputs: Sequence[Value], shapes: opening.Shapes) -> Dataset:
+    """The samples at ``path``, with the sizes of ``--shape`` for open dimensions."""
+    bound = [replace(value, shape=shapes.get(value.name, value.shape)) for value in inputs]
+    return read_dataset(path, bound)
