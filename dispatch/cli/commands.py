@@ -27,6 +27,7 @@ from onedispatch.dispatch.cli import (
     models,
     ops,
     profile,
+    quantize,
     replay,
     rule,
     survey,
@@ -53,6 +54,7 @@ app = typer.Typer(
         "  [bold]onedispatch profile model.onnx[/]            what bounds it, operator by operator\n\n"
         "  [bold]onedispatch advise model.onnx[/]             edits that would help, each tried\n\n"
         "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
+        "  [bold]onedispatch quantize model.onnx --data d[/]  recipes tried, the best written\n\n"
         "  [bold]onedispatch tune model.onnx --log t.log[/]   faster solutions, measured\n\n"
         "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
         "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
@@ -86,6 +88,7 @@ app.command("advise")(takes_plugins(expands_flags(advise.advise)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
 app.command("gate")(takes_plugins(expands_flags(gate.gate)))
 app.command("diff")(takes_plugins(expands_flags(diff.diff)))
+app.command("quantize")(takes_plugins(expands_flags(quantize.quantize)))
 app.command("bench")(takes_plugins(expands_flags(bench.bench)))
 app.command("tune")(takes_plugins(expands_flags(tune.tune)))
 app.command("doctor")(doctor.doctor)

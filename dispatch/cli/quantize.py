@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch quantize``: recipes tried on a model, the best one written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onedispatch.dispatch.base.arguments import integer
+from onedispatch.dispatch.cli import opening, samples
+from onedispatch.dispatch.cli import output as out
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.text import counted, short_bytes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onedispatch.dispatch.tools.dataset import Dataset
+    from onedispatch.dispatch.tools.node_errors import Row
+    from onedispatch.dispatch.tools.trials import Floors, Trial
+
+NONE_FITS = 2  # the exit code
+_WORST = 5
+
+
+@dataclass(frozen=True)
+class QuantizeFlags:
+    """What is tried, on which samples, for which device."""
+
+    data: Annotated[str, typer.Option("--data", help=samples.FORMS)]
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="What to try, beside the model as it is: names of the table. Repeatable."),
+    ] = None
+    calibrate: Annotated[int, typer.Option(help="Samples to calibrate with, at most.")] = 64
+    samples: Annotated[
+        int, typer.Option(help="Held-out samples that each recipe runs on the simulator, at most.")
+    ] = 16
+    tolerance: Annotated[
+        str,
+        typer.Option(help="The share of samples that may name another class than in fp32: 0.01, or 1%."),
+    ] = "1%"
+    snr: Annotated[
+        float, typer.Option(help="The least signal-to-noise ratio, in dB, of outputs that are no classes.")
+    ] = 20.0
+    device: out.Device = "npu2"
+    fallback: out.Fallback = "cpu"
+    shape: out.Shapes = None
+
+    @property
+    def floors(self) -> Floors:
+        """Raises ``InputError`` for shares that are none, and numbers out of range."""
+        from onedispatch.dispatch.tools.trials import Floors
+
+        integer("--calibrate", self.calibrate, 1, samples.MOST)
+        integer("--samples", self.samples, 1, samples.MOST)
+        if not 0 <= self.snr <= 200:
+            raise InputError("--snr", f"{self.snr:g}", "decibels from 0 to 200")
+        return Floors(share(self.tolerance), self.snr)
+
+
+def share(text: str) -> float:
+    """``0.01`` or ``1%``. Raises ``InputError`` for anything that is no share."""
+    number = text.strip().removesuffix("%")
+    try:
+        found = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise InputError("--tolerance", repr(text), "a share from 0 to 1, or from 0% to 100%")
+    return found
+
+
+def quantize(
+    model: Annotated[str, typer.Argument(help="An .onnx file in float32, or a light model's name.")],
+    flags: QuantizeFlags,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best model here.")] = None,
+    json: out.Json = False,
+) -> None:
+    """Quantise a model for the device by several recipes, and write the best.
+
+    A quarter of the samples is held out; the rest calibrate. Each recipe is made by onnxruntime's quantiser,
+    compiled, timed by the device's clock, and run on the simulator, on held-out samples, beside onnxruntime on
+    the model as it is: top-1 is the share of samples with the same class, where outputs have a score for each
+    class; SNR and cosine are the least of all outputs. Nodes on the host take no time in this table.
+
+    The best is the fastest within --tolerance (classes) and --snr (other outputs), of those with the fewest
+    nodes on the host. Its nodes with the largest own errors are named. The exit code is 2 where none fits, and
+    nothing is written then.
+    """
+    from onedispatch.dispatch.tools.recipes import chosen
+    from onedispatch.dispatch.tools.trials import Trials, best
+
+    opening.keep(model, output)
+    floors, proto = flags.floors, _floats(model)
+    recipes = chosen(flags.recipe, proto)
+    calibration, held_out = _parts(proto, flags)
+    total = sum(len(held_out) + len(calibration) * one.calibrates for one in recipes)
+    with out.progress(f"quantising {model}", total) as advance:
+        options = {"device": flags.device, "fallback": flags.fallback}
+        trials = Trials(proto, calibration, held_out, options, lambda text: advance(1, text))
+        tried = [trials.tried(recipe) for recipe in recipes]
+        found = best(tried, floors)
+        rows = trials.worst(found, _WORST) if found is not None else []
+    if found is not None and found.model is not None and output is not None:
+        write_file(output, found.model.SerializeToString())
+    _tell(Result(tried, floors, found, rows, output, len(calibration), len(held_out)), json)
+    if found is None:
+        raise typer.Exit(NONE_FITS)
+
+
+def _floats(name: str) -> ModelProto:
+    """The model, which has to be ONNX in float32."""
+    from onedispatch.dispatch.tools import recipes, zoo
+
+    proto = zoo.find_model(name)
+    recipes.check_floats(name, proto)
+    if name in zoo.light_models():
+        proto = zoo.randomised(proto)
+    return recipes.named(proto)
+
+
+def _parts(proto: ModelProto, flags: QuantizeFlags) -> tuple[Dataset, Dataset]:
+    """Samples to calibrate with, and those held out."""
+    from onedispatch.dispatch.driver.compile_model import imported
+
+    data = samples.dataset(flags.data, imported(proto).inputs, out.parse_shapes(flags.shape))
+    if len(data) < 2:
+        accepted = "two at least: some calibrate, others are held out"
+        raise InputError(f"--data {flags.data}", counted(len(data), "sample"), accepted)
+    calibration, held_out = data.parted()
+    return calibration.spread(flags.calibrate), held_out.spread(flags.samples)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was tried, and what came of it."""
+
+    tried: Sequence[Trial]
+    floors: Floors
+    best: Trial | None
+    worst: Sequence[Row]
+    output: Path | None
+    calibrated: int
+    held_out: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "calibrated": self.calibrated,
+            "held_out": self.held_out,
+            "tolerance": self.floors.tolerance,
+            "least_snr": self.floors.snr,
+            "recipes": [one.as_dict() | {"fits": one.fits(self.floors)} for one in self.tried],
+            "best": None if self.best is None else self.best.recipe.name,
+            "worst": [row.as_dict() for row in self.worst],
+            "path": None if self.output is None or self.best is None else str(self.output),
+        }
+
+
+def _tell(result: Result, json: bool) -> None:
+    if json:
+        out.print_json(result.as_dict())
+        return
+    kept = f"{counted(result.calibrated, 'sample')} to calibrate, {result.held_out:,} held out"
+    columns = ("recipe", "top-1", "SNR", "cosine", "modelled", "host nodes", "size", "")
+    rows = [_cells(one, result) for one in result.tried]
+    out.table(f"Recipes, {kept}", columns, rows, right=(1, 2, 3, 4, 5, 6))
+    for one in result.tried:
+        if one.failed:
+            out.tell(f"{one.recipe.name}: {one.failed}")
+    if result.best is None:
+        floors = result.floors
+        out.tell(
+            f"no recipe keeps {1 - floors.tolerance:.1%} of top-1, and {floors.snr:g} dB of other outputs"
+        )
+        return
+    _tell_best(result, result.best)
+
+
+def _tell_best(result: Result, best: Trial) -> None:
+    if result.worst:
+        title = f"{best.recipe.name}: largest own errors beside fp32"
+        rows = [(_nodes(row), row.theirs, _decibels(row.tally.snr(row.tally.own))) for row in result.worst]
+        out.table(title, ("node", "value", "own SNR"), rows, right=(2,))
+    out.tell(f"best: {best.recipe.name}, {best.recipe.says}")
+    if best.spared:
+        out.tell(f"in floats: {', '.join(best.spared)}")
+    if result.output is not None:
+        precision = f" --precision {best.recipe.precision}" if best.recipe.precision != "fp32" else ""
+        out.tell(f"written; run it: onedispatch run {result.output} --random{precision}")
+
+
+def _cells(one: Trial, result: Result) -> tuple[str, ...]:
+    if one.failed:
+        return one.recipe.name, "–", "–", "–", "–", "–", "–", "failed"
+    top = "–" if one.agreement is None else f"{one.agreement:.1%}"
+    cosine = "–" if one.cosine is None else f"{one.cosine:.5f}"
+    fit = "best" if one is result.best else "" if one.fits(result.floors) else "off"
+    ends = f"{one.seconds * 1e3:.3f} ms", str(one.on_host), short_bytes(one.nbytes), fit
+    return one.recipe.name, top, _decibels(one.snr), cosine, *ends
+
+
+def _decibels(snr: float | None) -> str:
+    from onedispatch.dispatch.cli.node_table import decibels
+
+    return decibels(snr)
+
+
+def _nodes(row: Row) -> str:
+    return f"{row.node} ({row.op_type})" + (f" +{len(row.nodes) - 1}" if row.nodes[1:] else "")
