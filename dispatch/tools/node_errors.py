@@ -16,7 +16,7 @@ from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.dispatch.tools.compare import ValueComparison, value_comparison
 from onedispatch.dispatch.tools.matches import SAME, Match
 from onedispatch.dispatch.tools.sides import Feed, Sides
-from onedispatch.dispatch.tools.tally import Tally, are_classes
+from onedispatch.dispatch.tools.tally import Tally, class_scores
 from onedispatch.dispatch.tools.written_values import nodes_inside
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.cached import cached_property
@@ -144,5 +144,6 @@ class NodeErrors:
 
 def _count(row: Row, mine: Array, theirs: Array) -> None:
     row.tally.add(mine, theirs)
-    if mine.shape == theirs.shape and are_classes(row.value, mine.shape, mine.dtype):
-        row.tally.add_classes(mine, theirs)
+    scores, wanted = class_scores(row.value, mine), class_scores(row.value, theirs)
+    if scores is not None and wanted is not None and scores.shape == wanted.shape:
+        row.tally.add_classes(scores, wanted)

@@ -34,9 +34,9 @@ def quantised(
 ) -> ModelProto:
     """Returns ``model`` in QDQ by the static quantiser, calibrated with ``feeds``.
 
-    Weights are int8. Activations are ``"s8"`` or ``"s16"`` around zero, or ``"u8"`` or ``"u16"`` around a zero
-    point. ``calibration`` is a name of onnxruntime's methods; ``op_types`` are all that are quantised, () for
-    whatever it can; nodes named in ``exclude`` stay in floats. Raises what the quantiser raises.
+    Weights are int8. Activations are ``"s8"`` or ``"s16"`` around zero, or ``"u8"`` or ``"u16"`` around a
+    zero point. ``calibration`` is a name of onnxruntime's methods; ``op_types`` are all that are quantised,
+    () for whatever it can; nodes named in ``exclude`` stay in floats. Raises what the quantiser raises.
     """
     from onnxruntime.quantization import (
         CalibrationDataReader,
@@ -77,11 +77,11 @@ def quantised(
 
 
 def with_packed_weights(model: ModelProto, block: int = 32) -> ModelProto:
-    """Returns ``model`` with MatMulNBits in place of products with constant matrices: weights of 4 bits, and a
-    scale and a zero point for each ``block`` rows of a column.
+    """Returns ``model`` with MatMulNBits in place of products with constant matrices: weights of 4 bits, and
+    a scale and a zero point for each ``block`` rows of a column.
 
-    It is what onnxruntime's ``MatMulNBitsQuantizer`` writes by default, by the same function of onnxruntime's;
-    that class needs a package beside it.
+    It is what onnxruntime's ``MatMulNBitsQuantizer`` writes, by the same function of onnxruntime's; that
+    class needs a package beside it.
     """
     result = ModelProto()
     result.CopyFrom(model)

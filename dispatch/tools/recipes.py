@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, version_converter
 
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.tools.quantising import Array, quantised, with_packed_weights
@@ -22,6 +22,7 @@ from onedispatch.transactions.base.text import did_you_mean
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _WHOLE_HISTOGRAMS = 16  # samples: that method keeps every activation of each
+_PER_CHANNEL = 13  # the operator set from which on QDQ has scales per channel
 _LANGUAGE = 0.5  # share of float weights in products of constant matrices
 
 
@@ -36,6 +37,7 @@ class Recipe:
         precision: of what stays float32.
         op_types: what is quantised, () for all that can be.
         spare: the share of quantised nodes that stay in floats, those with the largest own errors.
+        per_channel: a scale for each channel of weights, where the operator set has that.
         calibration: onnxruntime's method.
         language: for models whose weights are mostly of products, as those of language models.
     """
@@ -47,6 +49,7 @@ class Recipe:
     precision: str = EXACT
     op_types: tuple[str, ...] = ()
     spare: float = 0.0
+    per_channel: bool = True
     calibration: str = "MinMax"
     language: bool = False
 
@@ -60,16 +63,14 @@ RECIPES = (
     FLOATS,
     Recipe("bf16", "the model as it is, computed in bfloat16", weights=32, precision="bf16"),
     Recipe("int8", "QDQ, uint8 by int8 per channel, all that can be", "u8"),
-    Recipe(
-        "int8-bf16", "products in uint8 by int8 per channel, the rest in bfloat16", "u8", 8, "bf16", PRODUCTS
-    ),
+    Recipe("int8-bf16", "products as in int8, the rest in bfloat16", "u8", 8, "bf16", PRODUCTS),
     Recipe("mixed", "int8, with the worst nodes in bfloat16", "u8", 8, "bf16", spare=0.1),
     Recipe("a16w8", "QDQ, uint16 by int8 per channel", "u16"),
     Recipe("w4a16", "weights of products in 4 bits, blocks of 32, bfloat16", "", 4, "bf16", language=True),
 )
 OTHERS = (
     Recipe("int8-percentile", "int8, ranges without outliers (99.999 %)", "u8", calibration="Percentile"),
-    Recipe("int8-tensor", "QDQ, int8 around zero, a scale per tensor", "s8"),
+    Recipe("int8-tensor", "QDQ, int8 around zero, a scale per tensor", "s8", per_channel=False),
 )
 
 
@@ -116,7 +117,7 @@ def made(
             model,
             few,
             activations=recipe.activations,
-            per_channel=recipe.activations[0] == "u",
+            per_channel=recipe.per_channel and _opset(model) >= _PER_CHANNEL,
             calibration=recipe.calibration,
             op_types=recipe.op_types,
             exclude=list(spared),
@@ -128,16 +129,25 @@ def made(
         raise ModelError(where, text, "a model that it takes", "try another --recipe") from error
 
 
-def named(model: ModelProto) -> ModelProto:
-    """Returns a copy in which every node has a name, by which the quantiser leaves nodes out."""
+def prepared(model: ModelProto) -> ModelProto:
+    """Returns a copy in which every node has a name, by which the quantiser leaves nodes out, of an operator
+    set that has scales per channel, where the model can be turned into one."""
     result = ModelProto()
     result.CopyFrom(model)
+    if 0 < _opset(model) < _PER_CHANNEL:
+        try:
+            result = version_converter.convert_version(result, _PER_CHANNEL)
+        except Exception as error:  # noqa: BLE001 (it has no errors of its own)
+            reraise_from_handler(error)
     taken = {node.name for node in result.graph.node}
     for place, node in enumerate(result.graph.node):
-        if not node.name:
-            name = f"{node.op_type}_{place}"
-            node.name = name if name not in taken else f"{name}_"
+        name = f"{node.op_type}_{place}"
+        node.name = node.name or (name if name not in taken else f"{name}_")
     return result
+
+
+def _opset(model: ModelProto) -> int:
+    return next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
 
 
 def check_floats(name: str, model: ModelProto) -> None:
@@ -145,9 +155,8 @@ def check_floats(name: str, model: ModelProto) -> None:
     quantisers = ("Quantize", "QLinear", "QGemm", "QAttention", "MatMulNBits", "MatMulBnb4", "Integer")
     found = [node for node in model.graph.node if any(text in node.op_type for text in quantisers)]
     if found:
-        given = (
-            f"a model that is quantised already: {found[0].name or found[0].output[0]} ({found[0].op_type})"
-        )
+        first = f"{found[0].name or found[0].output[0]} ({found[0].op_type})"
+        given = f"a model that is quantised already: {first}"
         raise InputError(f"quantize {name}", given, "the model of floats that it was made of")
     kinds = {one.type.tensor_type.elem_type for one in model.graph.input}
     weights = {one.data_type for one in model.graph.initializer}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -107,7 +106,15 @@ class Tally:
         return self.same_class / self.rows if self.rows else None
 
 
-def are_classes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether an output has a score for each class: floats of two dimensions, or called logits."""
-    scores = dtype.kind == "f" and len(shape) > 1 and shape[-1] > 1
-    return scores and (len(shape) == 2 or "logits" in name.lower())
+def class_scores(name: str, array: Array) -> Array | None:
+    """An output with a score for each class in its last dimension; None for others.
+
+    These are floats of two dimensions, beside those of 1 at the end, or are called logits.
+    """
+    rank = array.ndim
+    while rank > 2 and array.shape[rank - 1] == 1:
+        rank -= 1
+    scores = array.reshape(array.shape[:rank])
+    if array.dtype.kind != "f" or rank < 2 or scores.shape[-1] < 2:
+        return None
+    return scores if rank == 2 or "logits" in name.lower() else None

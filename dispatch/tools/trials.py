@@ -124,9 +124,8 @@ class Trials:
         """Makes, times and measures the model of a recipe; a failure is a trial that says it."""
         try:
             spared = self._spared(recipe) if recipe.spare else ()
-            model = made(
-                recipe, self.model, _Counted(self._feeds, f"{recipe.name}: calibrating", self._step), spared
-            )
+            feeds = _Counted(self._feeds, f"{recipe.name}: calibrating", self._step)
+            model = made(recipe, self.model, feeds, spared)
             compiled = self._compiled(model, recipe)
             report = timing(compiled)
             errors = self._errors(model, compiled, per_node=False)
