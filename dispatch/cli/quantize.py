@@ -86,8 +86,9 @@ def quantize(
 
     A quarter of the samples is held out; the others calibrate. Each recipe is made by onnxruntime's
     quantiser, compiled, timed by the device's clock (with the launch, without nodes on the host), and run on
-    the simulator, on held-out samples, beside onnxruntime on the model as it is. top-1 is the share of samples
-    with the same class, where outputs have a score for each class; SNR and cosine are the least of all outputs.
+    the simulator, on held-out samples, beside onnxruntime on the model as it is. top-1 is the share of
+    samples with the same class, where outputs have a score for each class; SNR and cosine are the least of
+    all outputs.
 
     The best is the fastest within --tolerance (classes) and --snr (other outputs), of those with the fewest
     nodes on the host. Its nodes with the largest own errors are named. Where none fits, nothing is written,
@@ -173,6 +174,11 @@ def _tell(result: Result, json: bool) -> None:
     for one in result.tried:
         if one.failed:
             out.tell(f"{one.recipe.name}: {one.failed}")
+    rows_of_classes = min((one.classes for one in result.tried if one.classes), default=0)
+    if rows_of_classes and rows_of_classes * result.floors.tolerance < 1:
+        out.tell(
+            f"top-1 is of {counted(rows_of_classes, 'row')}: one other class is {1 / rows_of_classes:.1%}"
+        )
     if result.best is None:
         floors = result.floors
         kept = f"{1 - floors.tolerance:.1%} of top-1, and {floors.snr:g} dB of other outputs"

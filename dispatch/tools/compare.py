@@ -190,7 +190,7 @@ class _Work:
         return {name: node for node in self.graph.nodes for name in node.writes}
 
     def beside_runtime(self, wanted: Mapping[str, Any]) -> Comparison:
-        named = written_values(self.graph, self.feed, self.like) if self.question.per_node else []
+        named = list(written_values(self.graph, self.feed, self.like)) if self.question.per_node else []
         _, theirs = self.host.values(self.graph, named, self.feed)
         ours, inside = self._ours(named), nodes_inside(self.graph, set(named))
         rows = [self._row(name, inside[name], ours[name], theirs[name]) for name in named]
@@ -203,7 +203,7 @@ class _Work:
         """Saved values beside those of the nodes that make them, and beside the outputs."""
         given = self.graph, self.feed, self.like
         saved = {self._own_name(name): array for name, array in reference.items()}
-        made = written_values(*given, beside_host=False) if self.question.per_node else []
+        made = list(written_values(*given, beside_host=False)) if self.question.per_node else []
         turned = {name: self.graph.unaliased(name) for name in saved}
         order = {name: place for place, name in enumerate(made)}
         inner = sorted(

@@ -56,10 +56,9 @@ def quantised(
 
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         whole, path = Path(folder) / "whole.onnx", Path(folder) / "quantised.onnx"
+        onnx.save(_without_sums(model), whole)
         if any(node.op_type == "BatchNormalization" for node in model.graph.node):  # it goes into Conv
-            quant_pre_process(_without_sums(model), whole, skip_symbolic_shape=True)
-        else:
-            onnx.save(_without_sums(model), whole)
+            quant_pre_process(whole, whole, skip_symbolic_shape=True)
         quantize_static(
             whole,
             path,
@@ -119,10 +118,10 @@ def _pack(model: ModelProto, node: NodeProto, weight: Array, block: int) -> None
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the quantiser's advice on preparations, which are not needed here."""
+    """Without the quantiser's advice on preparations, and tracebacks of what it then does without."""
     logger = logging.getLogger()
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -71,7 +71,8 @@ class Sides:
         self._host = Host(like.target, threads)
         self.session = InferenceSession(like, threads=threads)
         self._special = specialised(self.graph, first, like)
-        self.matches = self._matches(first, against) if per_node else []
+        self._written = written_values(self.graph, first, like) if per_node else {}
+        self.matches = self._matches(against)
         self.output_names = self._output_names()
         expecting, names = against or source, list(dict.fromkeys(self.output_names.values()))
         self._expected = Expected(expecting.model, expecting.how, self.reference, names, self._host)
@@ -98,10 +99,17 @@ class Sides:
         return {one.value: np.asarray(theirs[one.theirs]) for one in self.matches}
 
     def alone(self, feed: Feed, given: Arrays, session: InferenceSession | None = None) -> Arrays:
-        """What each node makes of the reference's numbers, by ``session`` of ``cut``."""
+        """What each node makes of the reference's numbers; ``session`` is one of ``cut``, with others' types.
+
+        Nothing reads it there, so an operator may write float32 of what others read in a narrower type, as
+        which it counts.
+        """
         matches = {one.value: one for one in self.matches}
         read = {name: matches[name].given(given[name], self.dtype(name)) for name in self._cuts}
-        return self._named((session or self._alone).run(None, {**feed, **read}))
+        found = self._named((session or self._alone).run(None, {**feed, **read}))
+        if session is not None:
+            return found
+        return {name: array.astype(self._written[name]).astype(array.dtype) for name, array in found.items()}
 
     def cut(self, like: CompiledModel) -> InferenceSession:
         """The model cut at every value, to be compiled as ``like`` was."""
@@ -120,11 +128,11 @@ class Sides:
 
     # -- what belongs together -----------------------------------------------------------------------
 
-    def _matches(self, first: Feed, against: Source | None) -> list[Match]:
-        named, stands = written_values(self.graph, first, self.like), quantisations(self._special)
+    def _matches(self, against: Source | None) -> list[Match]:
+        stands = quantisations(self._special) if self._written else {}
         if against is not None:
-            return matched(self._special, named, self.reference, stands)
-        return [Match(name, name, stands.get(name)) for name in named]
+            return matched(self._special, self._written, self.reference, stands)
+        return [Match(name, name, stands.get(name)) for name in self._written]
 
     def _output_names(self) -> dict[str, str]:
         """By output of this model, the reference's: of its name, else at its place. Numbers alone."""

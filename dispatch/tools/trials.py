@@ -64,6 +64,11 @@ class Trial:
         return min(known) if known else None
 
     @property
+    def classes(self) -> int:
+        """The rows that ``agreement`` is of, 0 without one."""
+        return min((one.rows for one in self.outputs.values() if one.rows), default=0)
+
+    @property
     def snr(self) -> float | None:
         """The least of all outputs, in decibels."""
         known = [snr for one in self.outputs.values() if (snr := one.snr(one.total)) is not None]

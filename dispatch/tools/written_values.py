@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compile import GRAPH_PASSES, context_of
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
@@ -43,8 +47,8 @@ def with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> 
 
 def written_values(
     graph: Graph, feed: Mapping[str, Array], like: CompiledModel, *, beside_host: bool = True
-) -> list[str]:
-    """Returns the names of numeric values that device operators or host regions write.
+) -> dict[str, np.dtype[Any]]:
+    """Returns the numeric values that device operators or host regions write, with the types they have there.
 
     ``beside_host``: the host has to have the type of each.
     """
@@ -52,18 +56,15 @@ def written_values(
     special = run_passes(GRAPH_PASSES, graph, context)
     units = merged(map_graph(special, like.target), special.output_names)
     written = {name for unit in units for name in unit.writes}
-    named = (name for node in graph.nodes for name in node.writes)
-    return [
-        name
-        for name in named
-        if (name in written or narrow_name(name, like.precision) in written)
-        and (dtype := special.value(name).dtype) is not None
-        and not dtype.hasobject
-        and (
-            not beside_host
-            or special.value(name).type == (graph.value(name).type or special.value(name).type)
-        )
-    ]
+    found = {}
+    for name in (name for node in graph.nodes for name in node.writes):
+        value, narrow = special.value(name), narrow_name(name, like.precision)
+        dtype = value.dtype
+        if dtype is None or dtype.hasobject or not {name, narrow} & written:
+            continue
+        if not beside_host or value.type == (graph.value(name).type or value.type):
+            found[name] = dtype if name in written else PRECISIONS[like.precision]
+    return found
 
 
 def with_outputs_as(graph: Graph, names: Sequence[str], like: CompiledModel) -> CompiledModel:
