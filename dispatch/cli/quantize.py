@@ -105,8 +105,11 @@ def quantize(
     with out.progress(f"quantising {model}", total) as advance:
         options = {"device": flags.device, "fallback": flags.fallback}
         trials = Trials(proto, calibration, held_out, options, lambda text: advance(1, text))
-        tried = [trials.tried(recipe) for recipe in recipes]
-        found = best(tried, floors)
+        tried: list[Trial] = []
+        for recipe in recipes:
+            tried.append(trials.tried(recipe))
+            found = best(tried, floors)
+            tried = [one if one is found else one.measured() for one in tried]
         rows = trials.worst(found, _WORST) if found is not None else []
     if found is not None and found.model is not None and output is not None:
         write_file(output, found.model.SerializeToString())

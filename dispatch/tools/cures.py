@@ -78,7 +78,8 @@ def _of_scale(row: Row) -> Cure | None:
         text = f"scale {scale:.4g} clips {count}: {covers:.4g} covers {of}"
         return Cure(row.value, "scale", text, scale=covers)
     if 0 < covers < _COARSE * scale:
-        steps = f"{covers / scale * (bounds.max - bounds.min):.0f} of {bounds.max - bounds.min} steps"
+        every = int(bounds.max) - int(bounds.min)
+        steps = f"{covers / scale * every:.0f} of {counted(every, 'step')}"
         text = f"scale {scale:.4g} is coarse: {of} takes {steps}; {covers:.4g} covers it"
         return Cure(row.value, "scale", text, scale=covers)
     return _of_rounding(row, scale)

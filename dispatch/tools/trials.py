@@ -2,7 +2,7 @@
 """Recipes tried on a model: accuracy on samples that were held out, modelled time, size.
 
 Every quantised model is compiled for the device and run on the simulator, beside onnxruntime on the model of
-floats. Time is the clock's, for the shapes of the first sample.
+floats. Time is the clock's, for the shapes of the last sample.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ class Trial:
             return False
         return all(_keeps(one, floors) for one in self.outputs.values())
 
+    def measured(self) -> Trial:
+        """The same without its models, of which only the best is needed."""
+        return replace(self, model=None, compiled=None)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "recipe": self.recipe.name,
@@ -122,7 +126,6 @@ class Trials:
         self._options, self._step = options, step
         self._floats = Source(model, imported(model))
         self._shapes = {name: array.shape for name, array in held_out[0].items()}
-        self._worst: list[Row] | None = None
         self._int8: Trial | None = None
 
     def tried(self, recipe: Recipe) -> Trial:
@@ -131,12 +134,12 @@ class Trials:
             spared = self._spared(recipe) if recipe.spare else ()
             feeds = _Counted(self._feeds, f"{recipe.name}: calibrating", self._step)
             model = made(recipe, self.model, feeds, spared)
-            compiled = self._compiled(model, recipe)
-            report = timing(compiled)
-            errors = self._errors(model, compiled, per_node=False)
+            errors = self._errors(model, self._compiled(model, recipe), per_node=False)
             for feed in self._held_out:
                 self._step(f"{recipe.name}: running")
                 errors.add(feed)
+            compiled = errors.sides.session.model  # with the shapes of the samples
+            report = timing(compiled)
         except OneDispatchError as error:
             return Trial(recipe, failed=error.statement())
         trial = Trial(
