@@ -82,9 +82,8 @@ def compare(
     if beside.reference:
         _beside_saved(asked, session, compiled, feed_of(session, compiled, given, compiling.shapes), json)
         return
-    shapes = opening.shapes_of(compiled, compiling.shapes)
-    feeds = taken.feeds(session, compiled, given, shapes)
-    with opening.taken_as_one(compiled, {name: array.shape for name, array in feeds[0].items()}):
+    feeds, shapes = taken.feeds(session, compiled, given, compiling.shapes)
+    with opening.taken_as_one(compiled, shapes):
         errors = _errors(asked, against, compiled, feeds)
     found = _found(errors, feeds, beside)
     if json:

@@ -43,19 +43,25 @@ class SampleFlags:
 
     def feeds(
         self, session: InferenceSession, compiled: CompiledModel, given: InputFlags, shapes: opening.Shapes
-    ) -> Sequence[Feed]:
-        """Raises ``InputError`` for two sources of inputs at once, and for samples that do not fit."""
+    ) -> tuple[Sequence[Feed], opening.Shapes]:
+        """The samples, and the shapes of inputs that were not made up, as ``feed_of`` has them.
+
+        Raises ``InputError`` for two sources of inputs at once, and for samples that do not fit.
+        """
         if self.samples is not None:
             integer("--samples", self.samples, 1, MOST)
         if self.data:
             if given.inputs or given.random:
                 other = "--input" if given.inputs else "--random"
                 raise InputError("--data", f"{self.data}, beside {other}", "one of them")
-            return dataset(self.data, compiled.inputs, shapes).spread(self.samples or 8)
+            data = dataset(self.data, compiled.inputs, opening.shapes_of(compiled, shapes))
+            data = data.spread(self.samples or 8)
+            return data, {name: array.shape for name, array in data[0].items()}
         if self.samples is not None and not given.random:
             raise InputError("--samples", f"{self.samples} of no data set", "--data, or --random")
         seeds = range(given.seed, given.seed + (self.samples or 1))
-        return [feed_of(session, compiled, replace(given, seed=seed), shapes)[0] for seed in seeds]
+        made = [feed_of(session, compiled, replace(given, seed=seed), shapes) for seed in seeds]
+        return [feed for feed, _ in made], made[0][1]
 
 
 def dataset(path: str, inputs: Sequence[Value], shapes: opening.Shapes) -> Dataset:

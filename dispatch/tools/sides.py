@@ -21,6 +21,7 @@ from onedispatch.dispatch.frontend.exporter import rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.dispatch.frontend.shape_operands import operand_cone
 from onedispatch.dispatch.host.regions import HostRegion
+from onedispatch.dispatch.runtime.feeds import Inputs, checked_feed
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.tools.expected import Expected, Host
 from onedispatch.dispatch.tools.matches import Match, matched
@@ -53,6 +54,8 @@ class Sides:
         first: a sample, whose shapes say what is fused.
         against: the reference; None: the model itself.
         per_node: values of nodes too, not outputs alone.
+
+    Raises ``InputError`` for a sample that does not fit, and a reference with other inputs or outputs.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Sides:
         per_node: bool = True,
         threads: int | None = None,
     ) -> None:
+        checked_feed(Inputs(like.inputs), first)
         self.like, self._threads = like, threads
         self.graph = with_types(source.graph, first, like)
         self.reference = self.graph if against is None else against.graph
@@ -147,7 +151,7 @@ class Sides:
         """The feed by the reference's names of inputs."""
         mine, theirs = ([value.name for value in graph.inputs] for graph in (self.graph, self.reference))
         if set(theirs) <= set(mine):
-            return {name: feed[name] for name in theirs}
+            return {name: feed[name] for name in theirs if name in feed}  # others are optional
         return {other: feed[name] for name, other in _in_order("inputs", mine, theirs).items()}
 
     # -- what runs ---------------------------------------------------------------------------------
