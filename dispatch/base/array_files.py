@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 from onedispatch.dispatch.base.mapped import Array
-from onedispatch.transactions.base.errors import InputError, statement_of
+from onedispatch.transactions.base.errors import InputError, reason_of
 from onedispatch.transactions.base.files import FilePath, reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
 
@@ -34,4 +34,4 @@ def read_arrays(path: FilePath, where: str, accepted: str) -> dict[str, Array]:
                 return {key: found[key] for key in found.files}
     except (InputError, *_UNREADABLE) as error:
         reraise_from_handler(error)
-        raise InputError(where, f"{str(path)!r}: {statement_of(error)}", accepted) from error
+        raise InputError(where, f"{str(path)!r}: {reason_of(error, str(path))}", accepted) from error

@@ -260,6 +260,9 @@ def source(path: Path) -> Any:
 
         if str(path) in zoo.light_models():
             return zoo.randomised(zoo.find_model(str(path)))
+        near = did_you_mean(str(path), zoo.light_models())
+        if near:
+            raise InputError(f"model {str(path)!r}", "no file, and no light model", "one of these", near)
     return path
 
 

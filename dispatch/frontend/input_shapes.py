@@ -11,6 +11,7 @@ import numpy as np
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.graph import Array, Value
 from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.text import did_you_mean
 
 
 def bind_shapes(
@@ -21,7 +22,10 @@ def bind_shapes(
     for name, shape in shapes.items():
         if name not in names:
             raise InputError(
-                "shapes", f"{name!r}: {shape}", f"lists of sizes for inputs {', '.join(sorted(names))}"
+                "shapes",
+                f"{name!r}: {shape}",
+                f"lists of sizes for inputs {', '.join(sorted(names))}",
+                did_you_mean(name, names),
             )
     bound = {}
     for value in inputs:

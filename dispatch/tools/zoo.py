@@ -16,9 +16,10 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.artifact.container import is_compiled
-from onedispatch.transactions.base.errors import InputError, ModelError, statement_of
+from onedispatch.transactions.base.errors import InputError, ModelError, reason_of
 from onedispatch.transactions.base.files import reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.text import did_you_mean
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +70,10 @@ def find_model(name: str) -> ModelProto:
     except Exception as error:  # OSError, protobuf's DecodeError, onnx's ValidationError
         reraise_from_handler(error)
         raise ModelError(
-            f"model {name!r}", statement_of(error), "a path, or one of " + ", ".join(light_models())
+            f"model {name!r}",
+            reason_of(error, name),
+            "a path, or one of " + ", ".join(light_models()),
+            did_you_mean(name, light_models()),
         ) from error
 
 

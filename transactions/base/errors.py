@@ -59,6 +59,14 @@ def statement_of(error: BaseException) -> str:
     return error.statement() if isinstance(error, OneDispatchError) else str(error) or type(error).__name__
 
 
+def reason_of(error: BaseException, named: str) -> str:
+    """Returns what is wrong, for an error that names its place ``named`` and what is accepted itself."""
+    if not isinstance(error, OneDispatchError) or not error.given:
+        return statement_of(error)
+    place = error.location()
+    return error.given if place in named else f"{place}: {error.given}"
+
+
 def _rebuild(cls: type[OneDispatchError], args: tuple[str, ...], state: dict[str, Any]) -> OneDispatchError:
     error = cls.__new__(cls, *args)
     error.args = args

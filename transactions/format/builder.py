@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.text import counted, span
+from onedispatch.transactions.base.text import counted, did_you_mean, span
 from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.spec import Version
@@ -301,7 +301,7 @@ class TransactionBuilder:
         """Appends any op of the table, by name, with all its fields (README lists them)."""
         known = spec.BY_NAME.get(name)
         if known is None:
-            raise self._fail("op", name, ", ".join(spec.BY_NAME), "use one of these names")
+            raise self._fail("op", name, ", ".join(spec.BY_NAME), did_you_mean(name, spec.BY_NAME))
         self._data += codec.encode_op(known.code, self.version, fields, payload)
         self._count += 1
 

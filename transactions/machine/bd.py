@@ -41,9 +41,7 @@ def pack_fields(where: str, fields: Iterable[Field], values: Mapping[str, int], 
         out[word] |= ((value - bias) & mask) << lsb
     if used != len(values):
         names = [field.name for field in fields]
-        raise TransactionError(
-            where, f"field {sorted(set(values) - set(names))}", ", ".join(names), "use one of these names"
-        )
+        raise TransactionError(where, f"field {sorted(set(values) - set(names))}", ", ".join(names))
     return out
 
 
@@ -199,7 +197,6 @@ class BufferDescriptor:
                 f"{cls.tile.kind} BD",
                 f"field {sorted(unknown)}",
                 ", ".join(field.name for field in dataclasses.fields(cls)),
-                "use one of these names",
             )
         return cls(**values)
 

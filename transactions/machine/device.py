@@ -25,7 +25,7 @@ from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.files import read_file
-from onedispatch.transactions.base.text import counted, span
+from onedispatch.transactions.base.text import counted, did_you_mean, span
 from onedispatch.transactions.machine.geometry import GEOMETRY_RANGES, accepted_range, unreachable_memory
 
 if sys.version_info >= (3, 11):
@@ -342,6 +342,6 @@ def find_device(name: DeviceName) -> Device:
     file = _FILE.fullmatch(text) if isinstance(text, str) else None
     if file is None:
         accepted = f"{', '.join(device_names())}, or the path of a device file, my_npu.toml"
-        raise DeviceError("find_device", repr(text), accepted, "use one of these names")
+        raise DeviceError("device", repr(text), accepted, did_you_mean(str(text), device_names()))
     device, _ = read_description(Path(file["path"]))
     return device.partition(int(file["columns"])) if file["columns"] else device

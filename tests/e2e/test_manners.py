@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command does alike: version, completion, JSON, tables, colours, progress, errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from onnx import parser
+from rich.console import Console
+from rich.text import Text
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli import app, output, progress
+from onedispatch.dispatch.compile import GRAPH_PASSES, LOWERING_PASSES, MODEL_PASSES, PASSES
+from onedispatch.dispatch.compiler.passes import observed
+from onedispatch.transactions.base.errors import InputError, reason_of
+from onedispatch.transactions.base.text import tile_name
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+TEXT = '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
+
+
+def invoke(*arguments: object, **environment: str) -> Any:
+    return CliRunner(env=environment).invoke(app, [str(one) for one in arguments])
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    waiting = [("", typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        inner = getattr(command, "commands", {})
+        waiting += [(f"{name} {key}".strip(), one) for key, one in inner.items()]
+        if not inner:
+            yield name, command
+
+
+def test_the_version_is_told() -> None:
+    shown = invoke("--version")
+    assert shown.exit_code == 0 and shown.stdout == f"onedispatch {od.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [("onedispatch comp", {"compile", "compare"}), ("onedispatch run --pre", {"--precision"})],
+)
+def test_shells_complete(words: str, expected: set[str]) -> None:
+    count = str(len(words.split()) - 1)
+    code = "import sys; sys.argv[0] = 'onedispatch'; from onedispatch.dispatch.cli import main; main()"
+    environment = {"_ONEDISPATCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert set(shown.stdout.split()) == expected, shown.stderr
+
+
+def test_every_command_has_json() -> None:
+    lacking = [
+        name for name, command in commands() if not any("--json" in one.opts for one in command.params)
+    ]
+    assert lacking == [] and len(list(commands())) > 30
+
+
+def test_small_commands_print_json(tmp_path: Path) -> None:
+    made = json.loads(
+        invoke("kernel", "new", "acme", "--python", "--folder", tmp_path / "acme", "--json").stdout
+    )
+    assert all(Path(file).exists() for file in made["files"]) and made["next"]
+    assert Path(json.loads(invoke("kernel", "include", "--json").stdout)["path"]).is_dir()
+    asked = invoke("layer", "remove", "acme::blur", "--json")
+    assert asked.exit_code == 1 and "accepted: both" in str(asked.exception)
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+NAMES = ("node", "operator", "where", "of the largest", "why")
+ROWS = [
+    ("/encoder/layer.11/attention/self/query/MatMul", "BatchNormalization", "npu", "1,234,567", "as conv"),
+    ("n1", "Relu", "cpu", "9", "bound that failed: a-word-that-is-much-longer-than-its-column and others"),
+]
+
+
+def printed(width: int, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True, **more: Any) -> list[str]:
+    file = io.StringIO()
+    own = Console(file=file, width=width, force_terminal=terminal, color_system=None, **more)
+    monkeypatch.setattr(output, "console", own)
+    output.table("Placement", NAMES, ROWS, right=(3,))
+    return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 300])
+def test_tables_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(width, monkeypatch)
+    assert max(map(len, lines)) <= width
+    head = " ".join(lines[2 : 2 + next(i for i, line in enumerate(lines[2:]) if line.startswith("┡"))])
+    assert {"node", "operator", "where", "largest", "why"} <= set(re.findall(r"\w+", head))  # whole words
+    text = "\n".join(lines)
+    assert "1,234,567" in text and re.search(r"\b(npu|cpu)\b", text)
+    assert ("…" in text) == (width < 150)
+    assert (ROWS[0][0] in text) == (width >= 150)
+
+
+def test_what_is_piped_has_whole_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "…" not in "\n".join(printed(60, monkeypatch, terminal=False))
+
+
+def test_where_nodes_run_has_a_colour_unless_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert output.place("npu").style != output.place("cpu").style != output.place("folded").style
+    found = {}
+    for no_color in (False, True):
+        file = io.StringIO()
+        own = Console(file=file, width=80, force_terminal=True, color_system="standard", no_color=no_color)
+        monkeypatch.setattr(output, "console", own)
+        output.table("t", ("node", "where"), [("a", output.place("npu")), ("b", output.place("cpu"))])
+        found[no_color] = file.getvalue()
+    assert "\x1b[32mnpu" in found[False] and "\x1b[33mcpu" in found[False]
+    assert "\x1b[32m" not in found[True] and "npu" in found[True]
+    script = (
+        "from onedispatch.dispatch.cli import output; print(output.console.no_color, output.errors.no_color)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"NO_COLOR": "1", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert shown.stdout == "True True\n"
+
+
+# -- progress ----------------------------------------------------------------------------------------
+
+
+def test_stages_name_passes_of_the_compiler() -> None:
+    assert set(progress.SHARES) <= {one.name for one in PASSES} and sum(progress.SHARES.values()) == 100
+
+
+def test_what_is_left_follows_from_what_is_done() -> None:
+    now = 0.0
+    stages = progress.Stages("compiling m", lambda: now)
+    assert str(stages) == "compiling m"
+    for one in MODEL_PASSES:
+        stages.before(one)
+        now += 0.1 * progress.SHARES.get(one.name, 0)
+        stages.after(one, None, None, 0.0)
+    assert stages.left == pytest.approx(7.9)  # of ten seconds
+    for one in (*GRAPH_PASSES, *LOWERING_PASSES):
+        stages.before(one)
+        assert str(stages).startswith(f"compiling m: {one.name}, about ")
+        now += 0.1 * progress.SHARES.get(one.name, 0)
+        stages.after(one, None, None, 0.0)
+    assert stages.left == pytest.approx(0, abs=1e-6)
+    stages.before(GRAPH_PASSES[0])  # another set of shapes
+    assert stages.left is None
+    now += 1.58  # of 79 shares, of which these are two
+    stages.after(GRAPH_PASSES[0], None, None, 0.0)
+    assert stages.left is None  # too little to say so
+
+
+def test_a_compile_tells_its_stages() -> None:
+    stages = progress.Stages("compiling")
+    with observed(stages):
+        od.compile(parser.parse_model(TEXT))
+    assert str(stages).startswith("compiling: fuse")
+    assert isinstance(stages.__rich__(), Text)
+
+
+def test_nothing_spins_beside_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(parser.parse_model(TEXT).SerializeToString())
+    written = {}
+    for flags in ((), ("--json",)):
+        file = io.StringIO()
+        monkeypatch.setattr(output, "errors", Console(file=file, force_terminal=True, width=80))
+        assert invoke("time", model, *flags).exit_code == 0
+        written[flags] = file.getvalue()
+    assert "compiling" in written[()] and written[("--json",)] == ""
+
+
+# -- one word for one thing ---------------------------------------------------------------------------
+
+
+def test_tiles_have_one_name(tmp_path: Path) -> None:
+    assert tile_name(2, 1) == "c2 r1"
+    od.compile(parser.parse_model(TEXT)).save(tmp_path / "m.od")
+    core = next(t for t in json.loads(invoke("txn", "explain", tmp_path / "m.od", "--json").stdout)["tiles"]
+                if t["row"] > 1)  # fmt: skip
+    name = tile_name(core["column"], core["row"])
+    texts = [
+        invoke("txn", "explain", tmp_path / "m.od", "--tile", tile).stdout
+        for tile in (name, f"{core['column']},{core['row']}")
+    ]
+    assert texts[0] == texts[1] and texts[0].startswith(f"{name}: core")
+    assert "c0 r0 S2MM[0]" in invoke("txn", "dump", tmp_path / "m.od").stdout
+    trace = tmp_path / "trace.json"
+    assert invoke("run", tmp_path / "m.od", "--random", "--trace", trace).exit_code == 0
+    assert f"core {name}" in trace.read_text()
+    absent = invoke("txn", "explain", tmp_path / "m.od", "--tile", "c90 r1").exception
+    assert "--tile: given c90 r1; accepted: c0 r0, " in str(absent)
+
+
+WRONG = {
+    "input": (["run", "{model}", "--input", "x=none.npy"], "none.npy"),
+    "set": (["inspect", "{model}", "--set", "x=@none.npy"], "none.npy"),
+    "bench": (["bench", "none.onnx"], "none.onnx"),
+    "model": (["inspect", "none.onnx"], "none.onnx"),
+    "light": (["inspect", "light_resnet5"], "light_resnet5'"),
+    "device": (["time", "{model}", "--device", "npu7"], "npu7"),
+    "shape": (["time", "{model}", "--shape", "z=4"], "'z'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_error_says_one_thing_once(name: str, tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(parser.parse_model(TEXT).SerializeToString())
+    arguments, what = WRONG[name]
+    text = str(invoke(*(one.format(model=model) for one in arguments)).exception)
+    assert text.count(what) == 1, text
+    assert len(re.findall("accepted|expected", text)) == 1, text
+
+
+def test_a_light_model_that_is_nearly_named_is_suggested() -> None:
+    assert "Did you mean 'light_resnet50'?" in str(invoke("inspect", "light_resnet5").exception)
+
+
+def test_a_reason_names_its_place_where_nobody_else_does() -> None:
+    error = InputError("m.npy", "no such file", "a file")
+    assert reason_of(error, "x=m.npy") == "no such file"
+    assert reason_of(error, "x") == "m.npy: no such file"
+    assert reason_of(ValueError("bad"), "x") == "bad"
