@@ -17,9 +17,12 @@ from onedispatch.dispatch.artifact.loading import opened
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
+from onedispatch.dispatch.base.frameworks import FRAMEWORKS
+from onedispatch.dispatch.base.precisions import PRECISIONS
+from onedispatch.dispatch.cli import completion
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.progress import compiling
-from onedispatch.dispatch.compiler.options import ImportOptions
+from onedispatch.dispatch.compiler.options import CAST_POLICIES, FALLBACKS, GROUPS, SUMS, ImportOptions
 from onedispatch.dispatch.driver.cache_folder import folder as cache_folder
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared, with_profiles
 from onedispatch.dispatch.driver.requested import RequestedOptions
@@ -32,47 +35,57 @@ from onedispatch.transactions.base.text import counted, did_you_mean
 
 Shapes = dict[str, tuple[int, ...]]
 Model = Annotated[
-    str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
+    str,
+    typer.Argument(
+        autocompletion=completion.models,
+        help="An .onnx file, a file of `onedispatch compile`, or a light model's name.",
+    ),
 ]
 _OWN = "A compiled model has its own."
 Device = Annotated[
     str | None,
     typer.Option(
-        help=f"The NPU, as `onedispatch devices` names it, or its file: my_npu.toml. {_OWN}  [default: npu2]"
+        autocompletion=completion.devices,
+        help=f"The NPU, as `onedispatch devices` names it, or its file: my_npu.toml. {_OWN}  [default: npu2]",
     ),
 ]
 Fallback = Annotated[
     str | None,
     typer.Option(
-        help=f"cpu: what does not map runs on the host. error: refuse such models. {_OWN}  [default: cpu]"
+        autocompletion=completion.among(FALLBACKS),
+        help=f"cpu: what does not map runs on the host. error: refuse such models. {_OWN}  [default: cpu]",
     ),
 ]
 CastPolicy = Annotated[
     str | None,
     typer.Option(
+        autocompletion=completion.among(CAST_POLICIES),
         help="f32: a custom kernel computes in f32 what it lacks element types for. error: it refuses. "
-        f"{_OWN}  [default: error]"
+        f"{_OWN}  [default: error]",
     ),
 ]
 Precision = Annotated[
     str | None,
     typer.Option(
+        autocompletion=completion.among(PRECISIONS),
         help="bf16: float32 tensors are computed in bfloat16, between float32 inputs and outputs. "
-        f"{_OWN}  [default: fp32]"
+        f"{_OWN}  [default: fp32]",
     ),
 ]
 Sums = Annotated[
     str | None,
     typer.Option(
+        autocompletion=completion.among(SUMS),
         help="narrow: products keep sums in the type of their results between steps, as published kernels "
-        f"do. {_OWN}  [default: exact]"
+        f"do. {_OWN}  [default: exact]",
     ),
 ]
 Groups = Annotated[
     str | None,
     typer.Option(
+        autocompletion=completion.among(GROUPS),
         help="on: tensors stay in memory tiles between operators, where that costs less. "
-        f"{_OWN}  [default: on]"
+        f"{_OWN}  [default: on]",
     ),
 ]
 
@@ -89,7 +102,11 @@ Pins = Annotated[
     typer.Option("--pin", help="A solution's name: taken wherever a catalog has it and it fits. Repeatable."),
 ]
 Frontend = Annotated[
-    str | None, typer.Option(help="onnx, or tensorflow for a frozen GraphDef.  [default: as the file is]")
+    str | None,
+    typer.Option(
+        autocompletion=completion.among(FRAMEWORKS),
+        help="onnx, or tensorflow for a frozen GraphDef.  [default: as the file is]",
+    ),
 ]
 Outputs = Annotated[
     list[str] | None,

@@ -104,7 +104,9 @@ def check(model: opening.Model, reading: opening.ReadFlags, json: out.Json = Fal
     if json:
         out.print_json({"nodes": [asdict(row) for row in rows], "unmapped": [row.node for row in missing]})
     else:
-        cells = [(row.node, _spelled(row), row.where, row.how, ", ".join(row.nearest)) for row in rows]
+        cells = [
+            (row.node, _spelled(row), out.place(row.where), row.how, ", ".join(row.nearest)) for row in rows
+        ]
         out.table(counted(len(rows), "node"), ("node", "operator", "runs on", "by", "nearest"), cells)
         out.tell(f"{counted(len(missing), 'node')} not mapped" if missing else "every node is mapped")
     if missing:

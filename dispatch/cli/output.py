@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onedispatch.dispatch.base.array_files import read_arrays
+from onedispatch.dispatch.cli.completion import devices
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.plugins.scaffold import Written
 from onedispatch.transactions.base.errors import InputError
@@ -28,7 +29,10 @@ console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 Device = Annotated[
-    str, typer.Option(help="The NPU, as `onedispatch devices` names it, or its file: my_npu.toml.")
+    str,
+    typer.Option(
+        autocompletion=devices, help="The NPU, as `onedispatch devices` names it, or its file: my_npu.toml."
+    ),
 ]
 Fallback = Annotated[
     str, typer.Option(help="cpu: what does not map runs on the host. error: refuse such models.")
@@ -202,7 +206,7 @@ def place(name: str) -> Text:
     return Text(name, style=_PLACES.get(name, ""))
 
 
-_PLACES = {"npu": "green", "cpu": "yellow", "folded": "dim"}
+_PLACES = {"npu": "green", "device": "green", "cpu": "yellow", "host": "yellow", "folded": "dim"}
 
 
 def _layout(

@@ -52,7 +52,13 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize(
     "words, expected",
-    [("onedispatch comp", {"compile", "compare"}), ("onedispatch run --pre", {"--precision"})],
+    [
+        ("onedispatch comp", {"compile", "compare"}),
+        ("onedispatch run --pre", {"--precision"}),
+        ("onedispatch run --precision b", {"bf16"}),
+        ("onedispatch time --device npu1_", {"npu1_1col", "npu1_2col", "npu1_3col"}),
+        ("onedispatch inspect light_res", {"light_resnet50"}),
+    ],
 )
 def test_shells_complete(words: str, expected: set[str]) -> None:
     count = str(len(words.split()) - 1)

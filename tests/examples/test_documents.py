@@ -99,7 +99,8 @@ def test_the_blocks_run_in_order(page: str, tmp_path: Path) -> None:
     driver = tmp_path / "driver.py"
     driver.write_text(DRIVER.format(blocks=run, page=str(ROOT / page)), encoding="utf-8")
     tools = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ONEDISPATCH_")} | {"PATH": tools}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ONEDISPATCH_")}
+    environment |= {"PATH": tools, "ONEDISPATCH_CACHE": "off"}
     done = subprocess.run(
         [sys.executable, str(driver)],
         cwd=tmp_path,
