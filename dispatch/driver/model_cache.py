@@ -106,9 +106,16 @@ def entry_for(
             found.update(part)
     except (OSError, OneDispatchError):
         return None  # what reads the model says what is wrong with it
-    name = Path(model).stem if isinstance(model, str | os.PathLike) else "model"
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{name}-{options.device.name}-{options.precision}")[-80:]
-    return Entry(place / f"{name}-{found.hexdigest()[:40]}{SUFFIX}")
+    about = f"{_name_of(model)}-{options.device.name}-{options.precision}"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", about)[-80:]
+    return Entry(place / f"{name}-{found.hexdigest()[:24]}{SUFFIX}")
+
+
+def _name_of(model: Any) -> str:
+    """What people find an entry by."""
+    if isinstance(model, str | os.PathLike):
+        return Path(model).stem
+    return getattr(getattr(model, "graph", None), "name", "") or "model"
 
 
 def _has_plugins() -> bool:
