@@ -21,10 +21,11 @@ from onedispatch.dispatch.cli import comparison, opening, traces, what_if
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
 from onedispatch.dispatch.cli.opening import open_model, with_executable
-from onedispatch.dispatch.cli.page import page
+from onedispatch.dispatch.cli.page import Html, write_page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
+from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
@@ -259,9 +260,7 @@ def inspect(
     model: opening.Model,
     compiling: opening.CompileFlags,
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write the same as one HTML page, which needs nothing else.")
-    ] = None,
+    html: Html = None,
     passes: Annotated[
         bool, typer.Option("--passes", help="What each pass of the compiler changed, and its time.")
     ] = False,
@@ -277,15 +276,14 @@ def inspect(
     rules nearly fit.
     """
     opening.keep(model, html)
-    if passes or dump_passes is not None:
+    if passes or dump_passes is not None or html is not None:
         compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
-    with pass_observers(passes, dump_passes) as report:
+    with pass_observers(passes, dump_passes) as report, observing() as seen:
         compiled = with_executable(model, compiling)
-    session = InferenceSession(compiled)  # which knows the engines of host regions
-    placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
+    placed = placed_of(compiled)
     rows = [_row(compiled, *row) for row in placed]
     if html is not None:
-        write_file(html, page(Path(model).name, compiled.device, rows).encode())
+        write_page(html, model, compiled, rows, seen)
     if json:
         out.print_json([*rows, {"passes": [asdict(row) for row in report.rows]}] if report else rows)
         return
@@ -304,6 +302,20 @@ def inspect(
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)
         _show(executable, placement, full, _program_room(compiled))
+
+
+Placed = tuple[str, Executable, list[NodePlacement]]  # an executable by its key, and where its nodes run
+
+
+def placed_of(compiled: CompiledModel) -> list[Placed]:
+    """Every executable, with the engines of nodes on the host."""
+    session = InferenceSession(compiled)
+    return [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
+
+
+def inspected(compiled: CompiledModel) -> list[dict[str, Any]]:
+    """What ``inspect --json`` says of each executable."""
+    return [_row(compiled, *row) for row in placed_of(compiled)]
 
 
 def _row(

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements and words. Names of models are text alone: nothing here ever parses markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "css") for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined) element.append(child);
+  return element;
+}
+const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+// Control characters, what reverses or hides text, and lone surrogates show as escapes.
+const HIDDEN = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200b-\\u200f\\u2028-\\u202e" +
+  "\\u2060-\\u2069\\ufeff]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]", "g");
+const escaped = (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0");
+const visible = (text) => String(text).replace(HIDDEN, escaped);
+
+// The beginning and the end of a long text.
+function cut(text, most) {
+  const signs = Array.from(visible(text));
+  if (signs.length <= most) return signs.join("");
+  const tail = Math.floor((most - 1) * 0.45);
+  return signs.slice(0, most - 1 - tail).join("") + "\u2026" + signs.slice(signs.length - tail).join("");
+}
+function begin(text, most) {
+  const signs = Array.from(visible(text));
+  return signs.length <= most ? signs.join("") : signs.slice(0, most - 1).join("") + "\u2026";
+}
+function named(text, most = 90) {
+  const short = cut(text, most);
+  return h("bdi", short.includes("\u2026") ? { title: cut(text, 600) } : {}, short);
+}
+const whole = (text) => h("bdi", { class: "long mono", tabindex: String(text).length > 300 ? "0" : null }, visible(text));
+
+const thousands = (number) => Math.round(number).toLocaleString("en-US");
+const plural = (noun) => (/(s|x|ch|sh)$/.test(noun) ? "es" : "s");
+const counted = (number, noun) => `${thousands(number)} ${noun}${number === 1 ? "" : plural(noun)}`;
+const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
+function duration(seconds) {
+  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"]]) if (seconds >= scale) return `${digits(seconds / scale)} ${unit}`;
+  return `${digits(seconds * 1e6)} us`;
+}
+function bytes(count) {
+  let size = count;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (size < 1000 || unit === "GiB") return unit === "B" ? `${thousands(size)} B` : `${digits(size)} ${unit}`;
+    size /= 1024;
+  }
+}
+function percent(share) {
+  const value = share * 100;
+  return `${value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
+}
+
+const PLACES = { npu: "on the NPU", cpu: "on the host", folded: "computed when the model was compiled" };
+const key = (tone) => h("span", { class: "key", css: { background: `var(--${tone})` }, "aria-hidden": "true" });
+const legend = (items) => h("ul", { class: "legend" }, items.map(([tone, text]) => h("li", {}, key(tone), h("span", {}, text))));
+
+// A stacked bar; ``shares`` are [tone, amount, words].
+function bar(shares, kind = "") {
+  const told = shares.filter(([, amount]) => amount > 0);
+  const sum = told.reduce((total, [, amount]) => total + amount, 0);
+  const words = told.map(([, amount, text]) => `${text} ${percent(amount / sum)}`).join(", ");
+  return h("div", { class: `bar ${kind}`, role: "img", "aria-label": words || "nothing", title: words },
+    told.map(([tone, amount]) => h("i", { css: { flex: `${amount} 0 0`, background: `var(--${tone})` } })));
+}
