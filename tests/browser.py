@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chromium without a window, driven over a pipe by its DevTools protocol: pages as a reader's browser has them."""
+"""Chromium without a window, driven over a pipe by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,6 +32,14 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 SECONDS = 30.0  # for one answer
+# The browser reads descriptor 3 and writes descriptor 4, whatever they are here.
+_START = """
+import fcntl, os, sys
+pipes = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+os.dup2(pipes[0], 3)
+os.dup2(pipes[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def found() -> str | None:
@@ -100,7 +109,9 @@ class Browser:
 
     def press(self, key: str, text: str = "") -> None:
         """A key goes down and up: ``Enter``, ``ArrowDown``, ``Tab``."""
-        code = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39, "ArrowLeft": 37}.get(key, 0)
+        code = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, "ArrowRight": 39, "ArrowLeft": 37}.get(
+            key, 0
+        )
         given = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, **given)
@@ -122,7 +133,11 @@ class Browser:
     @property
     def requests(self) -> list[str]:
         """What the page asked for, itself and data of its own left out."""
-        urls = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        urls = [
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
         return [url for url in urls[1:] if not url.startswith("data:")]
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
@@ -137,13 +152,13 @@ class Browser:
 @contextmanager
 def browser(path: str) -> Iterator[Browser]:
     """The browser at ``path``, until the block ends."""
-    ours, theirs = os.pipe(), os.pipe()  # the browser reads descriptor 3 and writes descriptor 4
+    ours, theirs = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory() as profile:
+        pipes = (ours[0], theirs[1])
         command = [path, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        shell = ["/bin/sh", "-c", f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}', "sh", *command]
         process = subprocess.Popen(
-            shell,
-            pass_fds=(ours[0], theirs[1]),
+            [sys.executable, "-c", _START, *map(str, pipes), *command],
+            pass_fds=pipes,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

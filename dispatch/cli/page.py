@@ -11,23 +11,27 @@ import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.page.collect import facts_of
+from onedispatch.dispatch.page.collect import Seen, facts_of
 from onedispatch.dispatch.page.document import page
-from onedispatch.dispatch.page.edges import EdgeObserver
 from onedispatch.transactions.base.files import write_file
 
 Html = Annotated[
     Path | None,
     typer.Option(
-        "--html", help="Write one HTML page: graph, operators, timeline, array, memory. It needs nothing else."
+        "--html",
+        help="Write one HTML page: graph, operators, timeline, array, memory. It needs nothing else.",
     ),
 ]
 
 
 def write_page(
-    path: Path, model: str, compiled: CompiledModel, inspected: Sequence[Mapping[str, Any]], seen: EdgeObserver
+    path: Path,
+    model: str,
+    compiled: CompiledModel,
+    inspected: Sequence[Mapping[str, Any]],
+    seen: Seen,
 ) -> None:
-    """Writes the page. ``inspected``: the rows of ``inspect --json``; ``seen``: what observed the compilation.
+    """Writes the page. ``inspected``: rows of ``inspect --json``; ``seen``: what saw the model compiled.
 
     Raises ``InputError`` where the file cannot be written.
     """

@@ -12,7 +12,9 @@ import typer
 from onedispatch.dispatch.base.arguments import choice, integer
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.compiler.passes import observed
+from onedispatch.dispatch.cli.models import inspected
+from onedispatch.dispatch.cli.page import Html, write_page
+from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.profile import (
     BOUNDS,
     KindProfile,
@@ -24,7 +26,7 @@ from onedispatch.dispatch.runtime.profile import (
 )
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import duration, summary_of
-from onedispatch.dispatch.tools.macs import MacCounter
+from onedispatch.transactions.base.text import counted
 
 _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
     "run": lambda row: row.start,
@@ -43,6 +45,7 @@ def profile(
     sort: Annotated[str, typer.Option(help=f"Order of operators: {', '.join(_ORDERS)}.")] = "time",
     top: Annotated[int, typer.Option(help="Operators that are listed; 0 lists all.")] = 20,
     tiles: Annotated[bool, typer.Option("--tiles", help="What each tile did, too.")] = False,
+    html: Html = None,
     json: out.Json = False,
 ) -> None:
     """Say what the time of a run goes into, and what bounds each operator, without running the model.
@@ -55,19 +58,23 @@ def profile(
     """
     order = _ORDERS[choice("--sort", sort, tuple(_ORDERS))]
     most = integer("--top", top, 0, 1 << 31)
-    compiling = replace(compiling, cache=False)  # passes count the products
-    counter = MacCounter()
-    with observed(counter):
+    opening.keep(model, html)
+    compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
+    with observing() as seen:
         compiled = opening.with_executable(model, compiling)
+    if html is not None:
+        write_page(html, model, compiled, inspected(compiled), seen)
     session = InferenceSession(compiled)
     with out.working("timing"):
         report = compiled.timing()
     key, executable = compiled.used_last()
     summary = summary_of(compiled.device, executable, session.placed(key, executable), report)
-    found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(counter.macs.by_node)
+    found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(seen.macs.macs.by_node)
     if json:
         out.print_json({"summary": summary.as_dict(), "profile": found.as_dict()})
         return
+    if html is not None:
+        out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
     verdict.show(summary)
     if found.rows:
         _show(found, sorted(found.rows, key=order)[: most or None], tiles)

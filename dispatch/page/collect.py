@@ -5,63 +5,73 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.compiler.executable import BUFFERS, Executable
+from onedispatch.dispatch.compiler.executable import BUFFERS, Executable, NodePlacement
 from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.dispatch.page.edges import EdgeObserver, edges_of_steps
-from onedispatch.dispatch.page.facts import Edge, ExecutableFacts, PageFacts
+from onedispatch.dispatch.page.facts import ExecutableFacts, PageFacts
 from onedispatch.dispatch.page.scratch import alive
 from onedispatch.dispatch.runtime import clock
+from onedispatch.dispatch.runtime.summary import summary_of
+from onedispatch.dispatch.tools.macs import MacCounter
 from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.text import counted
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What passes showed of a model while it was compiled, which an executable does not keep."""
+
+    edges: EdgeObserver = field(default_factory=EdgeObserver)
+    macs: MacCounter = field(default_factory=MacCounter)  # of the executable compiled last
+
+
 @contextmanager
-def observing() -> Iterator[EdgeObserver]:
-    """Keeps the edges of models that are compiled inside, for ``facts_of``."""
-    observer = EdgeObserver()
-    with observed(observer):
-        yield observer
+def observing() -> Iterator[Seen]:
+    """Sees what is compiled inside, for ``facts_of``."""
+    seen = Seen()
+    with observed(seen.edges), observed(seen.macs):
+        yield seen
 
 
 def facts_of(
     name: str,
     compiled: CompiledModel,
     inspected: Sequence[Mapping[str, Any]],
-    observer: EdgeObserver,
+    seen: Seen,
 ) -> PageFacts:
     """The facts of a page. ``inspected``: a row of ``inspect --json`` for each executable, in their order.
 
     Every executable is timed; where that cannot be done, the page says why.
     """
     if compiled.source is not None:
-        observer.add(compiled.source)
+        seen.edges.add(compiled.source)
     pairs = zip(compiled.executables.values(), inspected, strict=True)
-    executables = [_executable(one, compiled, row, observer) for one, row in pairs]
+    executables = [_executable(one, compiled, row, seen) for one, row in pairs]
     return PageFacts(f"{name} on {compiled.device}", executables, _model(name, compiled))
 
 
 def _executable(
-    executable: Executable, compiled: CompiledModel, row: Mapping[str, Any], observer: EdgeObserver
+    executable: Executable, compiled: CompiledModel, row: Mapping[str, Any], seen: Seen
 ) -> ExecutableFacts:
-    facts = ExecutableFacts(
-        row, _edges(executable, observer), scratch=[alive(step) for step in executable.device_steps]
-    )
+    names, steps = [row.node for row in executable.placement], executable.device_steps
+    members = [seen.edges.members(names, step) for step in steps]
+    edges = seen.edges.edges(names) or edges_of_steps(members, steps)
+    facts = ExecutableFacts(row, members, edges, scratch=[alive(step) for step in steps])
     try:
-        profile = clock.profile(executable, compiled.target)
+        report = clock.report_of(executable, compiled.target)
     except OneDispatchError as error:
         return replace(facts, unprofiled=error.statement())
-    if not profile.rows:
+    placement = [NodePlacement(**one) for one in row["placement"]]
+    facts = replace(facts, verdict=str(summary_of(compiled.device, executable, placement, report)))
+    if report.profile is None or not report.profile.rows:
         return replace(facts, unprofiled="nothing runs on the device")
+    latest = executable is compiled.used_last()[1]
+    profile = report.profile.with_macs(seen.macs.macs.by_node) if latest else report.profile
     return replace(facts, profile=profile.as_dict())
-
-
-def _edges(executable: Executable, observer: EdgeObserver) -> list[Edge]:
-    names = [row.node for row in executable.placement]
-    return observer.edges(names) or edges_of_steps(names, executable.device_steps)
 
 
 def _model(name: str, compiled: CompiledModel) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document: assets and data in one file, under a policy that lets it load nothing and run nothing else.
 
-Names come from models. They reach the page as data alone, in JSON without any ``<``; scripts show them as text.
+Names come from models. They reach the page as data alone, in JSON without any ``<``; it shows them as text.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -20,7 +21,8 @@ from onedispatch.dispatch.runtime.profile import PARTS
 _ASSETS = Path(__file__).parent / "assets"
 # In order: each uses what those before it define.
 _SCRIPTS = ("text", "facts", "table", "layout", "scopes", "graph", "detail", "charts", "sections", "main")
-_HIDDEN = {0x7F: "", **dict.fromkeys(range(0x20), " ")}
+# What a title has no use for: control characters, what reverses text, lone surrogates.
+_HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff]+")
 
 
 def page(facts: PageFacts) -> str:
@@ -28,9 +30,9 @@ def page(facts: PageFacts) -> str:
     style, script = _asset("page.css"), _script()
     return _filled(
         _asset("page.html"),
-        policy=f"default-src 'none'; img-src data:; style-src {_source(style)}; script-src {_source(script)}; "
-        "base-uri 'none'; form-action 'none'",
-        title=escape(facts.title.translate(_HIDDEN)[:200]),
+        policy=f"default-src 'none'; img-src data:; style-src {_source(style)}; "
+        f"script-src {_source(script)}; base-uri 'none'; form-action 'none'",
+        title=escape(_HIDDEN.sub(" ", facts.title)[:200]),
         style=style,
         data=_json(asdict(facts) | {"parts": PARTS}),
         script=script,

@@ -16,6 +16,7 @@ class ExecutableFacts:
 
     Attributes:
         inspected: as ``onedispatch inspect --json`` has it: key, placement, grouping, kernels, dispatches.
+        members: for each dispatch, the nodes that each operator computes, as indices into the placement.
         edges: from a node to one that reads its results, as indices into the placement.
         profile: ``Profile.as_dict()``; None where the time is not known, ``unprofiled`` says why.
         verdict: one sentence, the first thing on the page; "" leaves it out.
@@ -24,6 +25,7 @@ class ExecutableFacts:
     """
 
     inspected: Mapping[str, Any]
+    members: Sequence[Sequence[Sequence[int]]]
     edges: Sequence[Edge] = ()
     profile: Mapping[str, Any] | None = None
     unprofiled: str = ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a dispatch's scratch holds a tensor while each operator runs, from what operators read and write.
+"""How much of a dispatch's scratch holds a tensor while each operator runs.
 
-A live range begins with an operator that writes a region, and ends with the last one that reads it before it is
-written over. The arg maps of an executable, which reports show, name the regions.
+A live range begins with an operator that writes a region, and ends with the last one that reads it before it
+is written over. The arg maps of an executable, which reports show, name the regions.
 """
 
 from __future__ import annotations

@@ -21,8 +21,14 @@ from onedispatch.transactions.base.errors import InputError
 
 def timing(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None = None) -> RunReport:
     """See ``CompiledModel.timing``."""
+    return report_of(_executable(model, shapes), model.target)
+
+
+def report_of(executable: Executable, target: Device) -> RunReport:
+    """What a run of the executable would report; raises what ``timing`` does."""
     start = time.perf_counter()
-    return summed(_reports(_executable(model, shapes), model.target), (), time.perf_counter() - start)
+    reports = _reports(executable, target)
+    return summed(reports, (), time.perf_counter() - start)
 
 
 def profile(executable: Executable, target: Device) -> Profile:

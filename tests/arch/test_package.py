@@ -19,6 +19,7 @@ from onedispatch.operators.codegen.headers import KERNEL_HEADERS
 from onedispatch.operators.kernels import conv
 
 FOLDERS = ("dispatch", "operators", "transactions")
+DATA = (".py", ".toml", ".odcat", ".odobj", ".html", ".css", ".js")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_every_module_and_data_file_is_installed(installed: set[str], repository
         f"onedispatch/{path.relative_to(repository).as_posix()}"
         for folder in FOLDERS
         for path in (repository / folder).rglob("*")
-        if path.suffix in (".py", ".toml", ".odcat", ".odobj") and "facade" not in path.parts
+        if path.suffix in DATA and "facade" not in path.parts
     }
     assert wanted <= installed, f"missing: {', '.join(sorted(wanted - installed))}"
     assert {"onedispatch/__init__.py", "onedispatch/py.typed"} <= installed

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timeline, memory, array and roofline. Each is drawn anew for the width that it has.
 
+const PAPER = 700; // what is printed is as wide as a sheet, in CSS pixels
+
 function chart(draw, label) {
   const holder = h("div", { class: "chart" });
   let width = 0;
-  const again = (force) => {
-    const now = Math.max(280, Math.round(holder.clientWidth || 900));
+  const again = (force, given) => {
+    const now = given || Math.max(280, Math.round(holder.clientWidth || 900));
     if (!force && Math.abs(now - width) < 3) return;
     width = now;
     const { svg, height } = draw(width);
@@ -13,6 +15,8 @@ function chart(draw, label) {
     holder.replaceChildren(svg);
   };
   new ResizeObserver(() => again(false)).observe(holder);
+  window.addEventListener("beforeprint", () => again(true, PAPER));
+  window.addEventListener("afterprint", () => again(true));
   return { holder, again: () => again(true) };
 }
 
@@ -33,7 +37,7 @@ function timeAxis(svg, one, width, top, bottom) {
   for (const at of steps(seconds, Math.max(2, width / 130))) {
     const x = scale(at * one.hz);
     svg.append(s("line", { class: "grid", x1: x, x2: x, y1: top, y2: bottom }),
-      s("text", { class: "label", x, y: bottom + 15, "text-anchor": x > width - 40 ? "end" : "middle" }, at ? duration(at).replace(/\.?0+ /, " ") : "0"));
+      s("text", { class: "label", x, y: bottom + 15, "text-anchor": x > width - 40 ? "end" : "middle" }, at ? duration(at).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ") : "0"));
   }
   return scale;
 }
@@ -69,23 +73,23 @@ function timeline(one, choose) {
 const sum = (those, of) => those.reduce((total, one) => total + of(one), 0);
 const clamp = (value) => Math.min(1, Math.max(0, value));
 
-function points(values, line, scale, y, height, end) {
+function points(values, line, scale, y, height) {
   const text = [];
+  const end = line.end;
   values.forEach((value, bin) => {
     const x0 = scale(Math.min(end, line.start + bin * line.bin_cycles)), x1 = scale(Math.min(end, line.start + (bin + 1) * line.bin_cycles));
     if (x1 > x0) text.push(`${x0.toFixed(1)} ${(y - clamp(value) * height).toFixed(1)}L${x1.toFixed(1)} ${(y - clamp(value) * height).toFixed(1)}`);
   });
   return text;
 }
-function endOf(line, scale) { return line.end === undefined ? Infinity : line.end; }
 function area(values, line, scale, y, height, tone) {
-  const text = points(values, line, scale, y, height, endOf(line));
+  const text = points(values, line, scale, y, height);
   if (!text.length) return s("g");
   const first = text[0].split(" ")[0], last = text.at(-1).split("L")[1].split(" ")[0];
   return s("path", { d: `M${first} ${y}L${text.join("L")}L${last} ${y}Z`, css: { fill: `var(--${tone})`, opacity: 0.85 } });
 }
 function trace(values, line, scale, y, height, tone) {
-  const text = points(values, line, scale, y, height, endOf(line));
+  const text = points(values, line, scale, y, height);
   return text.length ? s("path", { d: `M${text.join("L")}`, css: { fill: "none", stroke: `var(--${tone})`, "stroke-width": 1.3 } }) : s("g");
 }
 
@@ -99,7 +103,7 @@ function strip(svg, one, scale, choose) {
     const words = `${cut(row.name, 80)}: ${duration(row.cycles / one.hz)}, bound by ${row.bound}`;
     svg.append(s("rect", { class: "op", x, y: 4, width: w, height: 22, css: { fill: `var(--${tone})` }, "data-operator": operator ? operator.index : null,
       onclick: operator ? () => choose(operator) : null }, s("title", {}, words)));
-    if (w > 46) svg.append(s("text", { x: x + 4, y: 19, css: { "pointer-events": "none", fill: "#101418" } }, cut(row.name, Math.max(1, Math.floor((w - 8) / 7)))));
+    if (w > 90) svg.append(s("text", { x: x + 4, y: 19, css: { "pointer-events": "none", fill: "#101418" } }, fitting(row.name, w - 8, "11px system-ui, sans-serif")));
   }
 }
 
@@ -112,7 +116,8 @@ function memory(one) {
     const svg = s("svg");
     const top = 10, height = 150, bottom = top + height;
     const scale = timeAxis(svg, one, width, top, bottom);
-    for (const at of steps(most, 4)) {
+    const unit = 1024 ** Math.floor(Math.log2(most) / 10);
+    for (const at of steps(most / unit, 4).map((each) => each * unit)) {
       const y = bottom - (height * at) / most;
       svg.append(s("line", { class: "grid", x1: GUTTER, x2: width - 8, y1: y, y2: y }), s("text", { class: "label", x: GUTTER - 6, y: y + 4, "text-anchor": "end" }, bytes(at)));
     }
@@ -169,7 +174,8 @@ function scatter(one, shown, choose, axes, label) {
     for (const tick of axes.x.ticks) svg.append(s("line", { class: "grid", x1: x(tick), x2: x(tick), y1: 14, y2: bottom }), s("text", { class: "label", x: x(tick), y: bottom + 15, "text-anchor": "middle" }, axes.x.say(tick)));
     for (const tick of axes.y.ticks) svg.append(s("line", { class: "grid", x1: GUTTER, x2: width - 16, y1: y(tick), y2: y(tick) }), s("text", { class: "label", x: GUTTER - 6, y: y(tick) + 4, "text-anchor": "end" }, axes.y.say(tick)));
     svg.append(s("text", { class: "label strong", x: width - 16, y: height - 6, "text-anchor": "end" }, axes.x.label), s("text", { class: "label strong", x: 2, y: 10 }, axes.y.label));
-    for (const roof of axes.roofs) svg.append(s("path", { class: "peak", d: `M${roof.points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}` }));
+    for (const roof of axes.roofs) svg.append(s("path", { class: "peak", d: `M${roof.points.map(([a, b]) => `${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("L")}` }),
+      roof.text ? s("text", { class: "name", x: x(roof.points.at(-1)[0]) - 4, y: y(roof.points.at(-1)[1]) + 13, "text-anchor": "end" }, roof.text) : "");
     const names = [];
     for (const { operator, a, b } of [...shown].sort((p, q) => q.operator.cycles - p.operator.cycles)) {
       const r = 3 + 13 * Math.sqrt(operator.share);
@@ -177,10 +183,10 @@ function scatter(one, shown, choose, axes, label) {
         s("title", {}, `${cut(operator.name, 80)}: ${axes.x.say(a)} ${axes.x.unit}, ${axes.y.say(b)} ${axes.y.unit}, ${percent(operator.share)} of the time`)));
       const [left, middle] = [x(a) + r + 3, y(b) + 4];
       if (names.length < 6 && operator.share > 0.02 && left < width - 110 && names.every(([p, q]) => Math.abs(q - middle) > 13 || Math.abs(p - left) > 120)) {
-        names.push([left, middle]);
-        svg.append(s("text", { x: left, y: middle }, cut(operator.name, 17)));
+        names.push([left, middle, fitting(operator.name, 100, "11px system-ui, sans-serif")]);
       }
     }
+    for (const [left, middle, text] of names) svg.append(s("text", { class: "name", x: left, y: middle }, text));
     return { svg, height };
   }, label);
 }
@@ -201,10 +207,11 @@ function rates(one, known, choose) {
 function intensity(one, known, choose) {
   const { machine, peak_gigabytes_per_second: peak } = one.profile;
   const shown = known.map((operator) => ({ operator, a: (2 * operator.row.macs) / Math.max(1, operator.row.bursts), b: (2 * operator.row.macs) / operator.seconds / 1e9 }));
-  const top = machine.macs_per_cycle ? (2 * machine.macs_per_cycle * one.hz) / 1e9 : Math.max(...shown.map((each) => each.b)) * 2;
+  const peaks = Object.entries(machine.tops || {}).map(([type, tops]) => [type, tops * 1e3]);
+  const top = Math.max(...peaks.map(([, each]) => each), ...shown.map((each) => each.b));
   const x = logarithmic(Math.min(...shown.map((each) => each.a)), Math.max(top / peak, ...shown.map((each) => each.a)) * 2, short, "operations per byte of device memory", "operations per byte");
-  const y = logarithmic(Math.min(...shown.map((each) => each.b)), top, short, "billion operations per second", "billion operations per second");
-  const knee = Math.min(x.high, top / peak);
-  const roof = [[Math.max(x.low, y.low / peak), Math.max(x.low * peak, y.low)], [knee, knee * peak]];
-  return scatter(one, shown, choose, { x, y, roofs: [{ points: machine.macs_per_cycle ? [...roof, [x.high, top]] : roof }] }, "Roofline: work per byte and speed of operators, log by log");
+  const y = logarithmic(Math.min(...shown.map((each) => each.b)), top, short, "GOPS", "GOPS");
+  const slope = { points: [[Math.max(x.low, y.low / peak), Math.max(x.low * peak, y.low)], [top / peak, top]] };
+  const roofs = peaks.map(([type, each]) => ({ points: [[each / peak, each], [x.high, each]], text: type }));
+  return scatter(one, shown, choose, { x, y, roofs: [slope, ...roofs] }, "Roofline: work per byte and speed of operators, log by log");
 }

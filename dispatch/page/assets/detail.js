@@ -7,7 +7,7 @@ function pairs(rows) {
 }
 
 function nodeDetail(node, one, view) {
-  const { operator } = node;
+  const { operators } = node;
   const chip = (other) => h("button", { type: "button", onclick: () => view.reveal(other) }, named(other.node, 40));
   const chips = (those) => (those.length ? h("div", { class: "chips" }, those.slice(0, 24).map(chip), those.length > 24 ? `and ${those.length - 24} more` : null) : "");
   const scopes = node.scopes.map((scope) => h("button", { type: "button", title: "Close this scope", onclick: () => view.closeScope(scope) }, `${cut(lastPart(scope), 30)} \u25b4`));
@@ -23,7 +23,7 @@ function nodeDetail(node, one, view) {
       ["reads from", chips(node.from.map((at) => one.nodes[at]))],
       ["read by", chips(node.to.map((at) => one.nodes[at]))],
     ]),
-    operator ? operatorDetail(operator, one, view) : null,
+    operators.map((operator) => operatorDetail(operator, one, view)),
   ];
 }
 
@@ -41,6 +41,7 @@ function operatorDetail(operator, one, view) {
       ["bound by", operator.bound],
       ["critical path", row ? partsOf(row.parts).filter(([, cycles]) => cycles).map(([part, cycles]) => `${part} ${percent(cycles / row.cycles)}`).join(", ") : ""],
       ["cores busy", row ? percent(operator.busy) : ""],
+      ["work", operator.tops ? `${thousands(row.macs)} multiply-accumulates, ${digits(operator.tops)} TOPS` : ""],
       ["device memory", row ? `${bytes(row.read)} read, ${bytes(row.written)} written, ${digits(operator.rate)} GB/s` : ""],
       ["nodes", others > 1 ? h("div", { class: "chips" }, operator.members.map((node) => h("button", { type: "button", onclick: () => view.reveal(node) }, named(node.node, 40)))) : ""],
     ]),

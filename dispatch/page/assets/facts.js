@@ -8,21 +8,21 @@ const IDLE = new Set(["launch", "reload", "end"]); // rows that are no operators
 
 function read(one) {
   const { inspected, profile } = one;
-  const nodes = inspected.placement.map((row, index) => ({ ...row, index, from: [], to: [], operator: null }));
+  const nodes = inspected.placement.map((row, index) => ({ ...row, index, from: [], to: [], operators: [] }));
   for (const [a, b] of one.edges) { nodes[a].to.push(b); nodes[b].from.push(a); }
-  const rows = profile ? profile.rows : [];
+  const rows = inspected.dispatches.map((_, number) => (profile ? profile.rows : []).filter((row) => row.dispatch === number && !IDLE.has(row.kind)));
   const hz = profile ? profile.machine.array_hz : 1;
   const operators = [];
-  const byName = new Map(nodes.map((node) => [node.node, node]));
   inspected.dispatches.forEach((dispatch, number) => dispatch.operators.forEach((info, at) => {
-    const row = rows.find((r) => r.dispatch === number && r.name === info.name && !IDLE.has(r.kind));
+    const row = rows[number][at]; // they run in their order; several may have one name
     const operator = { ...info, dispatch: number, at, row, index: operators.length, alive: (one.scratch[number] || [])[at] || 0 };
-    operator.members = info.nodes.map((name) => byName.get(name)).filter(Boolean);
-    for (const node of operator.members) if (!node.operator) node.operator = operator;
+    operator.members = (one.members[number] || [])[at].map((index) => nodes[index]);
+    for (const node of operator.members) node.operators.push(operator);
     operators.push(operator);
   }));
   const sum = profile ? profile.cycles : 0;
   for (const operator of operators) describe(operator, profile, sum);
+  for (const node of nodes) node.cycles = node.operators.reduce((total, each) => total + each.cycles, 0);
   return { ...one, inspected, profile, nodes, operators, hz, cycles: sum, advice: one.advice || {} };
 }
 
@@ -33,6 +33,7 @@ function describe(operator, profile, sum) {
   operator.share = row && sum ? row.cycles / sum : 0;
   operator.busy = row && row.cycles ? row.busy / (row.cycles * profile.machine.cores) : 0;
   operator.rate = operator.seconds ? row.bursts / operator.seconds / 1e9 : 0; // GB/s, in whole bursts
+  operator.tops = operator.seconds ? ((row.macs || 0) * 2e-12) / operator.seconds : 0;
   operator.bound = row && row.cycles ? row.bound : "";
 }
 

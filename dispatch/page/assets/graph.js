@@ -19,10 +19,11 @@ function graphView(one, choose) {
     svg.append(s("g", {}, elements));
     drawing = { ...built, placed, svg, elements, paths: [...svg.firstChild.children] };
     canvas.replaceChildren(svg);
-    zoom(keep ? state.zoom : Math.max(0.35, Math.min(1, (canvas.clientWidth - 4) / placed.width)));
+    zoom(keep ? state.zoom : Math.max(0.6, Math.min(1, (canvas.clientWidth - 4) / placed.width)));
     status.textContent = `${counted(built.boxes.length, "box")} for ${counted(one.nodes.length, "node")}`;
     key.replaceChildren(keyOf());
     mark();
+    if (!keep && built.boxes.length) canvas.scrollLeft = placed.items[0].x * state.zoom - canvas.clientWidth / 2;
   }
 
   function boxElement(box, item) {
@@ -37,9 +38,9 @@ function graphView(one, choose) {
       "aria-label": `${cut(box.label, 80)}: ${cut(box.what, 60)}, ${PLACES[box.place]}${box.cycles ? `, ${percent(box.share)} of the time` : ""}` },
       box.kind === "scope" ? s("rect", { ...size, class: "back", x: x + 4, y: y + 4 }) : null,
       s("rect", { ...size, class: "front", x, y }),
-      s("text", { class: "what", x: x + 9, y: y + 16 }, begin(what, aside ? 14 : 19)),
+      s("text", { class: "what", x: x + 9, y: y + 16 }, fitting(what, BOX.width - (aside ? 62 : 18), "600 11.5px system-ui, sans-serif")),
       aside ? s("text", { class: "aside", x: x + BOX.width - 8, y: y + 16, "text-anchor": "end" }, aside) : null,
-      s("text", { class: "who", x: x + 9, y: y + 31 }, box.kind === "scope" ? box.what : cut(lastPart(box.label), 22)));
+      s("text", { class: "who", x: x + 9, y: y + 31 }, box.kind === "scope" ? box.what : fitting(lastPart(box.label), BOX.width - 18, "11px system-ui, sans-serif")));
   }
 
   function keyOf() {
@@ -95,6 +96,12 @@ function graphView(one, choose) {
     mark(focus);
     centre(at);
     choose({ node });
+  }
+
+  // What is chosen at first: the operator that takes longest, without a jump to where it is.
+  function start(operator) {
+    draw(false);
+    if (operator) choose({ node: operator.members[0] });
   }
 
   // -- keys and tools --------------------------------------------------------------------------------
@@ -155,7 +162,5 @@ function graphView(one, choose) {
     members.size ? [press("Close all", "Close all scopes", () => all(new Set())), press("Open all", "Open all scopes", () => all(new Set(members.keys())))] : null,
     h("span", { class: "switch", role: "group", "aria-label": "Zoom" }, press("\u2212", "Zoom out", () => zoom(state.zoom / 1.3)),
       press("Fit", "Fit into the window", () => zoom((canvas.clientWidth - 4) / drawing.placed.width)), press("+", "Zoom in", () => zoom(state.zoom * 1.3))), status);
-  return { tools, canvas, key, draw: () => draw(false), reveal, closeScope, openScope, state };
+  return { tools, canvas, key, start, reveal, closeScope, openScope, state };
 }
-
-const lastPart = (name) => visible(name).split(/[/.]+/).filter(Boolean).at(-1) || visible(name);

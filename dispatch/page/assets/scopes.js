@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which boxes a graph has: nodes, operators, or name scopes that are closed. Scopes are the parts of names before
-// each "/" and ".".
+// each "/" and "."; a number belongs to what it counts, as in "layer.3".
 
 const DEPTH = 12; // scopes within scopes that are told apart
-const AT_FIRST = 90; // boxes that a graph opens with, where its names have scopes
+const AT_FIRST = 90; // boxes that a graph opens with, where its names have scopes ...
+const FEW = 12; // ... and more where it would open with fewer than these
+
+const partsOfName = (name) => visible(name).split(/[/]+|[.]+(?!\d+(?:[/.]|$))/).filter(Boolean);
+const lastPart = (name) => partsOfName(name).at(-1) || visible(name);
 
 function scopesOf(name) {
-  const parts = visible(name).split(/[/.]+/).filter(Boolean).slice(0, DEPTH + 1);
+  const parts = partsOfName(name).slice(0, DEPTH + 1);
   return parts.slice(0, -1).map((_, at) => parts.slice(0, at + 1).join("/"));
 }
 
@@ -33,16 +37,18 @@ function firstOpen(nodes) {
       boxes.set(box, (boxes.get(box) || 0) + 1);
     }
     const closed = [...boxes].filter(([box]) => !box.startsWith("node ")).sort((a, b) => b[1] - a[1]);
-    const next = closed.find(([scope]) => boxes.size - 1 + parts(nodes, scope, open) <= AT_FIRST);
+    const most = boxes.size < FEW ? 4 * AT_FIRST : AT_FIRST;
+    const next = boxes.size < most && closed.find(([scope]) => boxes.size - 1 + inside(nodes, scope, open) <= most);
     if (!next) return open;
     open.add(next[0]);
   }
 }
 
-function parts(nodes, scope, open) {
-  const inside = new Set(open).add(scope);
+// Boxes that a scope opens into.
+function inside(nodes, scope, open) {
+  const then = new Set(open).add(scope);
   const boxes = new Set();
-  for (const node of nodes) if (closedScope(node, open) === scope) boxes.add(closedScope(node, inside) || node.index);
+  for (const node of nodes) if (closedScope(node, open) === scope) boxes.add(closedScope(node, then) || node.index);
   return boxes.size;
 }
 
@@ -51,7 +57,7 @@ function boxesOf(nodes, state) {
   const boxes = new Map();
   for (const node of nodes) {
     if (node.device === "folded" && !state.folded) continue;
-    const lead = state.operators && node.operator ? node.operator.members[0] : node;
+    const lead = state.operators && node.operators.length ? node.operators[0].members[0] : node;
     const scope = closedScope(lead, state.open);
     const id = scope !== undefined ? `scope ${scope}` : `node ${lead.index}`;
     if (!boxes.has(id)) boxes.set(id, { id, scope, nodes: [], kind: scope !== undefined ? "scope" : "node" });
@@ -69,7 +75,7 @@ function boxesOf(nodes, state) {
 }
 
 function summed(box) {
-  const operators = new Set(box.nodes.map((node) => node.operator).filter(Boolean));
+  const operators = new Set(box.nodes.flatMap((node) => node.operators));
   const own = box.kind === "scope" ? [...operators].filter((one) => box.nodes.includes(one.members[0])) : [...operators];
   box.cycles = own.reduce((sum, one) => sum + one.cycles, 0);
   box.share = own.reduce((sum, one) => sum + one.share, 0);

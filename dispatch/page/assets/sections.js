@@ -29,7 +29,7 @@ function host(one) {
   const rows = one.nodes.filter((node) => node.device === "cpu");
   if (!rows.length) return null;
   return section("host", "Nodes on the host", note("Why each is there, and the nearest that the NPU would take."), table({
-    caption: "nodes on the host", rows, text: (row) => [row.node, row.op_type, row.reason, row.nearest, row.engine].join(" "),
+    caption: "nodes on the host", rows, first: 8, text: (row) => [row.node, row.op_type, row.reason, row.nearest, row.engine].join(" "),
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: reasonCell },
       { id: "advice", label: "what would map", value: (row) => one.advice[row.node] || row.nearest, kind: "text", cell: (row) => named(one.advice[row.node] || row.nearest || "\u2013", 600) }] }).element);
@@ -47,13 +47,14 @@ function graph(one) {
   const detail = h("div", { id: "detail", tabindex: "0", role: "region", "aria-live": "polite", "aria-label": "What is known of what was chosen" },
     h("p", { class: "note" }, "Choose a box: it says why it runs where it does, and what its operator does with its time. A box with \u25b8 is a name scope: a double click or Enter opens it."));
   const view = graphView(one, (what) => {
-    detail.replaceChildren(...(what.scope ? scopeDetail(what.scope, one, view) : nodeDetail(what.node, one, view)).filter(Boolean));
-    one.chosen = what.node && what.node.operator ? what.node.operator.index : null;
-    document.querySelectorAll("[data-operator]").forEach((each) => each.classList.toggle("chosen", Number(each.dataset.operator) === one.chosen));
+    detail.replaceChildren(...(what.scope ? scopeDetail(what.scope, one, view) : nodeDetail(what.node, one, view)).flat());
+    detail.scrollTop = 0;
+    const chosen = new Set(what.node ? what.node.operators.map((each) => String(each.index)) : []);
+    document.querySelectorAll("[data-operator]").forEach((each) => each.classList.toggle("chosen", chosen.has(each.dataset.operator)));
   });
   one.show = (node) => { view.reveal(node); document.getElementById("graph").scrollIntoView(); };
   one.showOperator = (operator) => operator.members.length && one.show(operator.members[0]);
-  one.drawn.push(view.draw);
+  one.drawn.push(() => view.start([...one.operators].sort((a, b) => b.cycles - a.cycles).find((each) => each.members.length)));
   return section("graph", "Graph", view.tools, view.key, h("div", { class: "split" }, view.canvas, detail));
 }
 
@@ -75,6 +76,7 @@ function operators(one) {
       number("read", "read", (row) => row.row.read, (row) => bytes(row.row.read)),
       number("written", "written", (row) => row.row.written, (row) => bytes(row.row.written)),
       number("rate", "GB/s", (row) => row.rate, (row) => digits(row.rate)),
+      ...(one.profile.tops ? [number("tops", "TOPS", (row) => row.tops, (row) => (row.tops ? digits(row.tops) : "\u2013"))] : []),
       number("gain", "above ideal", (row) => row.cycles - row.row.ideal, (row) => duration((row.cycles - row.row.ideal) / one.hz))] }).element);
 }
 
@@ -96,14 +98,14 @@ function times(one) {
 
 function tiles(one) {
   if (!one.profile || !one.profile.tiles.length) return null;
-  return section("array", "Array", note("Per cent of its time that each tile was busy: of cores, of the whole run; of memory tiles and shims, sums over DMA channels, of the time in which they had tasks."), array(one));
+  return section("array", "Array", note("Per cent of the run that each tile was busy: cores computed; channels of memory tiles and shims moved data, as the mean of those that had tasks."), array(one));
 }
 
 function roof(one) {
   if (!one.profile || !one.operators.some((each) => each.cycles)) return null;
   const drawing = roofline(one, one.showOperator);
   one.drawn.push(drawing.again);
-  return section("roofline", "Roofline", note((drawing.macs ? "Work per byte of device memory and the speed that operators reach." : "What operators reach of both: how busy cores are, and how fast device memory moves.") +
+  return section("roofline", "Roofline", note((drawing.macs ? "Operations per byte of device memory, and billions of them per second (GOPS): two for each multiply-accumulate of convolutions and matrix products; operators without any are left out." : "What operators reach of both: how busy cores are, and how fast device memory moves.") +
     " Larger points took longer; dashes are peaks."), boundLegend(), drawing.holder);
 }
 
@@ -121,13 +123,13 @@ function scratch(one) {
 
 function nodes(one) {
   if (!one.nodes.length) return null;
-  return section("nodes", "Nodes", note("Every node of the model, where it runs, and why."), table({
+  return section("nodes", "Nodes", note("Every node of the model, where it runs, and why. Its time is that of its operators, which may compute other nodes too."), table({
     caption: "nodes", rows: one.nodes, text: (row) => [row.node, row.op_type, row.device, row.reason, row.nearest, row.remark, row.engine].join(" "),
     filters: [{ label: "place", of: (row) => row.device }, { label: "operator", of: (row) => row.op_type }],
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "place", label: "place", value: (row) => row.device, cell: placeCell },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: (row) => h("div", {}, reasonCell(row), row.nearest ? h("small", {}, "nearest that would map: ", named(row.nearest, 600)) : null) },
-      ...(one.profile ? [{ id: "time", label: "operator's time", num: true, value: (row) => (row.operator ? row.operator.cycles : 0), cell: (row) => (row.operator && row.operator.cycles ? duration(row.operator.seconds) : "\u2013") }] : [])] }).element);
+      ...(one.profile ? [{ id: "time", label: "time", num: true, value: (row) => row.cycles, cell: (row) => (row.cycles ? duration(row.cycles / one.hz) : "\u2013") }] : [])] }).element);
 }
 
 function groups(one) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables that sort, filter and search. On narrow screens each row is a card, so the order has a list of its own too.
 
-const FIRST_ROWS = 150;
+const firstRows = (most) => Math.min(most, innerWidth < 640 ? 30 : most); // cards are long
 
 // columns: {id, label, value(row), cell(row), num, kind}; filters: {label, of(row)}; text(row): what search looks in.
-function table({ caption, columns, rows, filters = [], text, order, onrow, chosen }) {
+function table({ caption, columns, rows, filters = [], text, order, first = 150 }) {
   const state = { column: order || null, down: Boolean(order), words: "", picked: filters.map(() => ""), all: false };
   const found = rows.map((row) => ({ row, text: text(row).toLowerCase() }));
   const body = h("tbody");
@@ -38,11 +38,11 @@ function table({ caption, columns, rows, filters = [], text, order, onrow, chose
   function line(row) {
     const cells = columns.map((column) => h("td", { class: (column.num ? "num " : "") + (column.kind || ""), "data-label": column.label },
       column.cell ? column.cell(row) : String(column.value(row))));
-    return h("tr", { class: chosen && chosen(row) ? "chosen" : null }, cells);
+    return h("tr", {}, cells);
   }
   function show() {
     const kept = wanted();
-    const shown = state.all ? kept : kept.slice(0, FIRST_ROWS);
+    const shown = state.all ? kept : kept.slice(0, firstRows(first));
     body.replaceChildren(...shown.map(line));
     count.textContent = `${thousands(kept.length)} of ${thousands(rows.length)}`;
     more.textContent = `Show all ${thousands(kept.length)}`;

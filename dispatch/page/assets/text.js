@@ -29,13 +29,22 @@ function cut(text, most) {
   const tail = Math.floor((most - 1) * 0.45);
   return signs.slice(0, most - 1 - tail).join("") + "\u2026" + signs.slice(signs.length - tail).join("");
 }
-function begin(text, most) {
-  const signs = Array.from(visible(text));
-  return signs.length <= most ? signs.join("") : signs.slice(0, most - 1).join("") + "\u2026";
+// The same, by the pixels that it takes.
+const ruler = document.createElement("canvas").getContext("2d");
+function fitting(text, width, font) {
+  ruler.font = font;
+  let most = Math.min(60, Array.from(visible(text)).length);
+  while (most > 1 && ruler.measureText(cut(text, most)).width > width) most--;
+  return cut(text, most);
 }
 function named(text, most = 90) {
-  const short = cut(text, most);
-  return h("bdi", short.includes("\u2026") ? { title: cut(text, 600) } : {}, short);
+  const short = cut(text, most) || "(no name)";
+  return h("bdi", short.includes("\u2026") ? { title: cut(text, 600) } : {}, breakable(short));
+}
+// Long words may break behind what joins their parts, before they break anywhere.
+function breakable(text) {
+  const parts = text.split(/(\S{10,})/).flatMap((word, at) => (at % 2 ? word.split(/(?<=[/_.:,;()=\u2026-])(?=[^/_.:,;()=-])/) : [word]));
+  return parts.flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 const whole = (text) => h("bdi", { class: "long mono", tabindex: String(text).length > 300 ? "0" : null }, visible(text));
 
@@ -56,6 +65,7 @@ function bytes(count) {
 }
 function percent(share) {
   const value = share * 100;
+  if (value > 0 && value < 0.05) return "< 0.1 %";
   return `${value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
 }
 
