@@ -20,6 +20,7 @@
     for (let text = walker.nextNode(); text; text = walker.nextNode()) {
       for (const word of text.data.matchAll(/[^\s/_.:,;()=-]+/g)) {
         if (word[0].length >= 24) continue; // no line need have room for it
+        if (!/^[\x21-\x7e\u2026]+$/.test(word[0])) continue; // scripts without spaces break between any two signs
         const range = document.createRange();
         range.setStart(text, word.index);
         range.setEnd(text, word.index + word[0].length);

@@ -327,7 +327,27 @@ def test_a_commands_page_has_edges_operators_and_times(commanded: dict[str, Any]
     assert [row["name"] for row in operators] == [
         op["name"] for op in one["inspected"]["dispatches"][0]["operators"]
     ]
+    assert "on the NPU" in one["verdict"] and "bound by" in one["verdict"]
+    most = max(one["scratch"][0])
+    assert most and most <= one["inspected"]["dispatches"][0]["scratch_bound"] <= most + 64 * 8  # aligned
     assert one["profile"]["cycles"] == sum(row["cycles"] for row in one["profile"]["rows"]) > 0
+
+
+def test_profile_writes_the_page_too(tmp_path: Path, commanded: dict[str, Any]) -> None:
+    path = tmp_path / "profile.html"
+    model = commanded["path"].with_name("m.onnx")
+    result = CliRunner().invoke(app, ["profile", str(model), "--html", str(path)], catch_exceptions=False)
+    assert result.exit_code == 0 and "profile.html" in result.output
+    assert facts_in(path) == {key: value for key, value in commanded.items() if key != "path"}
+
+
+def test_a_compiled_files_page_has_edges_too(tmp_path: Path, commanded: dict[str, Any]) -> None:
+    model, compiled, path = commanded["path"].with_name("m.onnx"), tmp_path / "m.od", tmp_path / "m.html"
+    for command in (["compile", model, "-o", compiled], ["inspect", compiled, "--html", path]):
+        result = CliRunner().invoke(app, list(map(str, command)), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    (one,), (whole,) = facts_in(path)["executables"], commanded["executables"]
+    assert one["edges"] and one["profile"]["cycles"] == whole["profile"]["cycles"]
 
 
 def test_a_commands_page_is_sound(chromium: Browser, commanded: dict[str, Any]) -> None:

@@ -195,7 +195,7 @@ function logarithmic(least, most, say, label, unit) {
   const ticks = Array.from({ length: Math.floor(high + 1e-9) - low + 1 }, (_, n) => 10 ** (low + n));
   return { at: (v) => (Math.log10(Math.max(v, 10 ** low)) - low) / Math.max(0.1, high - low), ticks, say, label, unit, low: 10 ** low, high: most };
 }
-const short = (value) => (value >= 1 ? String(Number(value.toPrecision(3))) : String(Number(value.toPrecision(2))));
+const short = (value) => (value >= 1000 ? thousands(value) : value >= 1 ? String(Number(value.toPrecision(3))) : String(Number(value.toPrecision(2))));
 
 function rates(one, known, choose) {
   const peak = one.profile.peak_gigabytes_per_second;
