@@ -66,8 +66,10 @@ def show(found: Found) -> None:
         title = f"values in {errors.sides.like.precision} beside {found.beside}{over}"
         titles = ("node", "value", "error", "own", "inherited", "SNR", "cosine", "")
         out.table(title, titles, map(_node, errors.rows), right=(2, 3, 4, 5, 6))
-        out.tell("shares of the largest number: all of the error; own, of the node fed with the reference's")
-        out.tell("numbers; inherited, what its inputs add (+n: as one with n nodes before)")
+        out.tell(
+            "shares of the largest number: error, all of it; own, of the node fed with the reference's "
+            "numbers; inherited, what its inputs add (+n: as one with n nodes before)"
+        )
     if found.aside:
         out.tell(f"left aside, since no input has the name: {', '.join(found.aside)}")
     first = errors.first
