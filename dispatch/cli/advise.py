@@ -6,15 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import onnx
 import typer
-from onnx import ModelProto
-from rich.text import Text
 
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.tools.advice.trials import Advice, Advisor
-from onedispatch.transactions.base.errors import InputError
+from onedispatch.dispatch.tools.advice.trials import Advice
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.machine.device import device_names, find_device
 
@@ -35,17 +31,9 @@ def advise(
     those that help, one after the other; the options that help beside them are printed.
     """
     opening.keep(model, apply)
-    proto = _proto(model)
-    options = compiling.requested.given | {"cache": False}  # trials are not asked for again
-    with out.errors.status(Text("compiling")) as status:
-        advisor = Advisor(
-            proto,
-            options,
-            compiling.shapes,
-            lambda compiled: opening.concrete(compiled, compiling.shapes),
-            lambda text: status.update(Text(out.visible(f"trying: {text}"))),
-        )
-        advice = advisor.advise(
+    proto = verdict.proto_of(model)
+    with out.working("compiling") as status:
+        advice = verdict.advisor(proto, compiling, status).advise(
             [name for name in device_names() if "_" not in name and find_device(name).name == name]
         )
     if apply is not None:
@@ -57,16 +45,6 @@ def advise(
         out.print_json(found | {"trials": trials, "best": best, "options": advice.options})
         return
     _show(advice, model, apply)
-
-
-def _proto(name: str) -> ModelProto:
-    source = opening.source(Path(name))
-    if isinstance(source, ModelProto):
-        return source
-    try:
-        return onnx.load(source)
-    except Exception as error:
-        raise InputError("advise", f"{name}: {error}", "an ONNX model: its nodes are edited") from error
 
 
 def _show(advice: Advice, model: str, apply: Path | None) -> None:

@@ -22,6 +22,7 @@ from onedispatch.dispatch.cli import (
     doctor,
     gate,
     info,
+    inspection,
     kernel,
     layer,
     models,
@@ -83,7 +84,7 @@ app.command("run")(takes_plugins(expands_flags(models.run)))
 app.command("time")(takes_plugins(expands_flags(models.time_model)))
 app.command("profile")(takes_plugins(expands_flags(profile.profile)))
 app.command("compile")(takes_plugins(expands_flags(models.compile)))
-app.command("inspect")(takes_plugins(expands_flags(models.inspect)))
+app.command("inspect")(takes_plugins(expands_flags(inspection.inspect)))
 app.command("advise")(takes_plugins(expands_flags(advise.advise)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
 app.command("gate")(takes_plugins(expands_flags(gate.gate)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that take a model: run, compile, inspect."""
+"""Commands that take a model: run, compile, time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import io
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,27 +15,19 @@ import numpy as np
 import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.cli import comparison, opening, traces, what_if
+from onedispatch.dispatch.cli import comparison, opening, traces, verdict, what_if
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
 from onedispatch.dispatch.cli.opening import open_model, with_executable
-from onedispatch.dispatch.cli.page import Html, write_page
-from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
-from onedispatch.dispatch.compiler.used_kernels import notes_on
-from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
-from onedispatch.dispatch.page.collect import observing
-from onedispatch.dispatch.runtime.devices import notes_of
+from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
-from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
-    from onedispatch.dispatch.compiler.grouping import Grouping
     from onedispatch.dispatch.runtime.report import RunReport
+    from onedispatch.dispatch.runtime.summary import Summary
     from onedispatch.dispatch.tools.compare import Comparison
-    from onedispatch.dispatch.tools.pass_reports import PassReport
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,8 @@ def run(
     beside = (
         asked.compared(feed, values, compiled, running.threads, running.kernel_seconds) if asked else None
     )
-    _tell(rows, report, beside, json)
+    summary = verdict.of_run(session, report)
+    _tell(rows, report, summary, beside, json)
     if beside is not None and beside.first is not None:
         raise typer.Exit(comparison.DIVERGES)
 
@@ -148,12 +139,19 @@ def _traced(session: InferenceSession, trace: str | None, json: bool) -> RunRepo
 
 
 def _tell(
-    rows: list[dict[str, Any]], report: RunReport | None, beside: Comparison | None, json: bool
+    rows: list[dict[str, Any]],
+    report: RunReport | None,
+    summary: Summary | None,
+    beside: Comparison | None,
+    json: bool,
 ) -> None:
     if json:
         compared = {} if beside is None else {"comparison": beside.as_dict()}
-        out.print_json({"outputs": rows, "report": report.as_dict() if report else None} | compared)
+        found = {"summary": summary.as_dict() if summary else None}
+        out.print_json({"outputs": rows, "report": report.as_dict() if report else None} | found | compared)
         return
+    if summary is not None:
+        verdict.show(summary)
     for row in rows:
         out.tell(" ".join(f"{key}={item}" for key, item in row.items()))
     out.tell(f"\n{report}")
@@ -216,10 +214,14 @@ def compile(
     counts = dict(Counter(row.device for row in compiled.placement)) if compiled.latest else {}
     size = output.stat().st_size
     fits = "" if compiled.latest else opening.suggested(compiled, compiling.shapes)
+    summary = verdict.of(compiled) if compiled.latest else None
     if json:
         made: dict[str, Any] = {"path": str(output), "bytes": size, "seconds": seconds, "placement": counts}
-        out.print_json(made | {"shapes": list(compiled.executables), "suggested": fits})
+        judged = {"summary": summary.as_dict() if summary else None}
+        out.print_json(made | judged | {"shapes": list(compiled.executables), "suggested": fits})
         return
+    if summary is not None:
+        verdict.show(summary)
     placed = ", ".join(f"{count} on {place}" for place, count in counts.items()) or "compiled on first sight"
     out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}", whole=True)
     for key in compiled.executables if len(compiled.executables) > 1 else ():
@@ -250,217 +252,9 @@ def time_model(
     compiled = with_executable(model, compiling)
     with out.working("timing"):
         report = compiled.timing()
+    summary = verdict.of(compiled, report)
     if json:
-        out.print_json({"device": compiled.device, "report": report.as_dict()})
+        out.print_json({"device": compiled.device, "summary": summary.as_dict(), "report": report.as_dict()})
         return
+    verdict.show(summary)
     out.tell(str(report))
-
-
-def inspect(
-    model: opening.Model,
-    compiling: opening.CompileFlags,
-    full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
-    html: Html = None,
-    passes: Annotated[
-        bool, typer.Option("--passes", help="What each pass of the compiler changed, and its time.")
-    ] = False,
-    dump_passes: Annotated[
-        Path | None, typer.Option("--dump-passes", help="Write the graph after each pass to this folder.")
-    ] = None,
-    json: out.Json = False,
-) -> None:
-    """Where every node runs and why, what the buffers hold, how operators use the array.
-
-    Of a node on the host: the bound that failed, the nearest that would map, the engine that computes it.
-    Of others: what they became, alone, together with others, by a rule or by their function body; and which
-    rules nearly fit.
-    """
-    opening.keep(model, html)
-    if passes or dump_passes is not None or html is not None:
-        compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
-    with pass_observers(passes, dump_passes) as report, observing() as seen:
-        compiled = with_executable(model, compiling)
-    placed = placed_of(compiled)
-    rows = [_row(compiled, *row) for row in placed]
-    if html is not None:
-        write_page(html, model, compiled, rows, seen)
-    if json:
-        out.print_json([*rows, {"passes": [asdict(row) for row in report.rows]}] if report else rows)
-        return
-    if report is not None:
-        _show_passes(report)
-    if html is not None:
-        out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
-        return
-    for note in notes_of(compiled.target):
-        out.tell(f"{compiled.device}: {note}")
-    for key, executable, placement in placed:
-        out.tell(f"{compiled.device}, {compiled.precision}, {key}\n")
-        for name, array in compiled.frozen.items():
-            out.tell(f"input {name}, frozen: {bounded_repr(array.tolist())}")
-        for name, sizes in _sizes(compiled, executable).items():
-            text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
-            out.tell(text)
-        _show(executable, placement, full, _program_room(compiled))
-
-
-Placed = tuple[str, Executable, list[NodePlacement]]  # an executable by its key, and where its nodes run
-
-
-def placed_of(compiled: CompiledModel) -> list[Placed]:
-    """Every executable, with the engines of nodes on the host."""
-    session = InferenceSession(compiled)
-    return [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
-
-
-def inspected(compiled: CompiledModel) -> list[dict[str, Any]]:
-    """What ``inspect --json`` says of each executable."""
-    return [_row(compiled, *row) for row in placed_of(compiled)]
-
-
-def _row(
-    compiled: CompiledModel, key: str, executable: Executable, placement: list[NodePlacement]
-) -> dict[str, Any]:
-    return _as_dict(key, executable, placement, _program_room(compiled)) | {
-        "precision": compiled.precision,
-        "sums": compiled.sums,
-        "groups": compiled.groups,
-        "dimension_names": _sizes(compiled, executable),
-        "frozen": {name: array.tolist() for name, array in compiled.frozen.items()},
-        "device_notes": list(notes_of(compiled.target)),
-    }
-
-
-@contextmanager
-def pass_observers(passes: bool, folder: Path | None) -> Iterator[PassReport | None]:
-    """The report of the passes that run inside, where one is wanted; they are written to ``folder`` too."""
-    if not passes and folder is None:
-        yield None
-        return
-    from onedispatch.dispatch.compiler.passes import observed
-    from onedispatch.dispatch.tools.pass_reports import PassDump, PassReport, dump_folder
-
-    report = PassReport()
-    with ExitStack() as stack:
-        stack.enter_context(observed(report))
-        if folder is not None:
-            stack.enter_context(observed(PassDump(dump_folder(folder))))
-        yield report if passes else None
-
-
-def _show_passes(report: PassReport) -> None:
-    rows = [(row.name, row.result, row.changed or "-", f"{row.seconds * 1e3:.1f} ms") for row in report.rows]
-    if not rows:
-        out.tell("no pass ran: the model is compiled already\n")
-        return
-    out.table("Passes", ("pass", "result", "changed", "time"), rows, right=(3,))
-
-
-def _program_room(compiled: CompiledModel) -> int:
-    """Bytes of a core's program memory."""
-    return compiled.target.count("core.program_memory_bytes")
-
-
-def _sizes(compiled: CompiledModel, executable: Executable) -> dict[str, list[int]]:
-    """Names of dimensions that mean several sizes in this executable."""
-    declared = (*compiled.inputs, *compiled.outputs)
-    return sizes_of_names(declared, (*executable.inputs, *executable.outputs))
-
-
-def _show(executable: Executable, placement: list[NodePlacement], full: bool, room: int) -> None:
-    rows = [(p.node, p.op_type, out.place(p.device), _why(p)) for p in placement]
-    out.table("Placement", ("node", "operator", "where", "why"), rows)
-    counts = Counter(row.device for row in placement)
-    dispatches = len(executable.device_steps)
-    text = ", ".join(f"{count} on {place}" for place, count in counts.items())
-    out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
-    _show_kernels(executable)
-    if executable.grouping is not None:
-        _show_grouping(executable.grouping)
-    for number, step in enumerate(executable.device_steps):
-        _show_step(f"Dispatch {number}", step, full, room)
-
-
-def _why(row: NodePlacement) -> str:
-    """The reason, and the rules that nearly took the node, where it does not say so already."""
-    return row.reason if not row.remark or row.remark in row.reason else f"{row.reason}; {row.remark}"
-
-
-def _show_kernels(executable: Executable) -> None:
-    """Prints the custom kernels, with what their declarations warn of."""
-    if not executable.kernels:
-        return
-    rows = [
-        (used.name, f"0x{used.digest:08X}", used.origin, ", ".join(used.nodes) or "-")
-        for used in executable.kernels
-    ]
-    out.table("Custom kernels", ("kernel", "digest", "from", "nodes on the host"), rows)
-    for used in executable.kernels:
-        for note in notes_on(used.name):
-            out.tell(f"{used.name}: {note}")
-    out.tell()
-
-
-def _show_grouping(grouping: Grouping) -> None:
-    """Prints what stays in memory tiles, and why other tensors do not."""
-    plain = asdict(grouping)
-    if grouping.groups:
-        out.table("Groups", GROUP_TITLES, group_rows(plain), right=(2, 3, 4))
-    if grouping.passed:
-        out.table("Tensors in device memory", PASSED_TITLES, passed_rows(plain), right=(1,))
-    out.tell(f"groups: {grouping}\n")
-
-
-def _show_step(title: str, step: DeviceStep, full: bool, room: int) -> None:
-    sizes = [
-        (str(i), name, f"{size:,}") for i, (name, size) in enumerate(zip(BUFFERS, step.sizes, strict=True))
-    ]
-    out.table(f"{title}: buffers", ("argument", "buffer", "bytes"), sizes, right=(0, 2))
-    bound = step.scratch_bound
-    if bound:
-        ratio = step.sizes[BUFFERS.index("scratch")] / bound
-        out.tell(f"scratch is {ratio:.3f} x the most bytes alive at once ({bound:,})")
-    out.tell(
-        f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}",
-    )
-    of = f"of a core's {counted(room, 'byte')} of program memory"
-    out.tell(f"kernels: {step.image}; {step.image.nbytes:,} {of}")
-    for reload in step.reloads:
-        then = f"before {step.ops[reload.before].name}" if reload.before < len(step.ops) else "at the end"
-        out.tell(f"reloaded {then}: {reload.kernels}; {reload.nbytes:,} {of}")
-    out.tell()
-    rows = [(op.name, op.op_type, "\n".join(op.schedule)) for op in step.ops]
-    out.table(f"{title}: operators", ("operator", "kind", "schedule"), rows)
-    if full:
-        for op in step.ops:
-            out.tell(f"{op.name} ({', '.join(op.nodes)})")
-            for line in op.arguments:
-                out.tell(f"    {line}")
-
-
-def _as_dict(key: str, executable: Executable, placement: list[NodePlacement], room: int) -> dict[str, Any]:
-    return {
-        "key": key,
-        "placement": [_place(row) for row in placement],
-        "grouping": None if executable.grouping is None else asdict(executable.grouping),
-        "kernels": [asdict(used) | {"notes": notes_on(used.name)} for used in executable.kernels],
-        "dispatches": [
-            {
-                "buffers": dict(zip(BUFFERS, step.sizes, strict=True)),
-                "scratch_bound": step.scratch_bound,
-                "transaction_bytes": len(step.transaction),
-                "program_memory_bytes": room,
-                "program": {"bytes": step.image.nbytes, "kernels": [str(one) for one in step.image.linked]},
-                "reloads": [
-                    {"before": r.before, "bytes": r.nbytes, "kernels": r.kernels.split("; ")}
-                    for r in step.reloads
-                ],
-                "operators": [asdict(op) for op in step.ops],
-            }
-            for step in executable.device_steps
-        ],
-    }
-
-
-def _place(row: NodePlacement) -> dict[str, str]:
-    return asdict(row)

@@ -12,7 +12,7 @@ import typer
 from onedispatch.dispatch.base.arguments import choice, integer
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.models import inspected
+from onedispatch.dispatch.cli.inspection import inspected
 from onedispatch.dispatch.cli.page import Html, write_page
 from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.profile import (
@@ -24,8 +24,7 @@ from onedispatch.dispatch.runtime.profile import (
     bounds_of,
     tops_of,
 )
-from onedispatch.dispatch.runtime.session import InferenceSession
-from onedispatch.dispatch.runtime.summary import duration, summary_of
+from onedispatch.dispatch.runtime.summary import duration
 from onedispatch.transactions.base.text import counted
 
 _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
@@ -64,18 +63,16 @@ def profile(
         compiled = opening.with_executable(model, compiling)
     if html is not None:
         write_page(html, model, compiled, inspected(compiled), seen)
-    session = InferenceSession(compiled)
     with out.working("timing"):
         report = compiled.timing()
-    key, executable = compiled.used_last()
-    summary = summary_of(compiled.device, executable, session.placed(key, executable), report)
+    summary = verdict.of(compiled, report)
     found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(seen.macs.macs.by_node)
     if json:
         out.print_json({"summary": summary.as_dict(), "profile": found.as_dict()})
         return
     if html is not None:
         out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
-    verdict.show(summary)
+    verdict.show(summary, verdict.moves(model, compiled.used_last()[1], summary, compiling))
     if found.rows:
         _show(found, sorted(found.rows, key=order)[: most or None], tiles)
 

@@ -10,6 +10,7 @@ from typing import Any
 from onnx import ModelProto
 
 from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import Summary, duration
@@ -17,6 +18,8 @@ from onedispatch.dispatch.tools.advice.edits import KINDS, Edit, edits_of
 from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.text import counted
 
+_OF_HOST_NODES = ("freeze", "narrow", "cast", "cut")
+_MOST_TRIED = 8  # edits, where nodes on the host are shown
 Concrete = Callable[[CompiledModel], CompiledModel]
 Progress = Callable[[str], Any]
 
@@ -131,6 +134,18 @@ class Advisor:
         start = _State(self._model, {}, session.summary())
         trials = [self.tried(edit, start) for edit in self._edits(self._model, compiled, session, devices)]
         return replace(self._best(start.summary, trials), trials=trials)
+
+    def moves(self, executable: Executable, before: Summary) -> dict[str, Edit]:
+        """Returns for nodes on the host the edit, of those that give up least, that moves them to the NPU."""
+        placement = InferenceSession(self._compiled(self._model, {})).placement
+        start, found = _State(self._model, {}, before), dict[str, Edit]()
+        for edit in edits_of(self._model, executable, placement, {}, ())[:_MOST_TRIED]:
+            if edit.kind in _OF_HOST_NODES and len(found) < before.cpu:
+                after = self.tried(edit, start).summary
+                left = {row.node for row in after.host} if after is not None else None
+                moved = [row.node for row in before.host if left is not None and row.node not in left]
+                found = dict.fromkeys(moved, edit) | found
+        return found
 
     def _edits(
         self, model: ModelProto, compiled: CompiledModel, session: InferenceSession, devices: Iterable[str]
