@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from onedispatch.dispatch.base import ctrl_c
+from onedispatch.dispatch.base.version import installed_version
 from onedispatch.dispatch.cli import (
     advise,
     bench,
@@ -65,9 +66,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import onedispatch
-
-        say(f"onedispatch {onedispatch.__version__}")
+        say(f"onedispatch {installed_version()}")
         raise typer.Exit
 
 

@@ -22,6 +22,7 @@ from onedispatch.dispatch.base import ctrl_c as _ctrl_c
 _ctrl_c.listen_while_importing()  # before everything that takes a while
 
 from onedispatch.dispatch.base.collector import paused_collector as _paused_collector  # noqa: E402
+from onedispatch.dispatch.base.version import installed_version as _installed_version  # noqa: E402
 
 with _paused_collector():
     from onedispatch import transactions
@@ -252,7 +253,7 @@ _DECLARING = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _version()
+        value: Any = _installed_version()
     elif name in _LAZY:
         module_name, attribute = _LAZY[name]
         with _paused_collector():
@@ -277,12 +278,3 @@ def _instead(name: str) -> str:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("onedispatch")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"  # a source tree that was not installed

@@ -198,6 +198,6 @@ def test_a_deadlock_names_its_cause_and_no_core_at_rest(compiled: Any, data: Arr
         od.InferenceSession(without_packet(compiled, int(at))).run(None, {"x": data})
     text = str(caught.value)
     causes = text.count("cause:")  # of columns that are sent the same packets
-    assert causes == text.count(" row 0 S2MM0: waits for data") >= 1, text
+    assert causes == text.count(" r0 S2MM0: waits for data") >= 1, text
     assert "shim tile c0 r0 S2MM0: waits for data" in text, text
     assert "its program waits" not in text, text

@@ -111,7 +111,7 @@ def refused(mode: str, kernel: Kernel) -> KernelError:
         executed(mode, kernel)
     error = caught.value
     assert isinstance(error, SimulationError) and kernel.name in str(error)
-    assert error.tile.startswith("column ") and " row " in error.tile
+    assert re.fullmatch(r"c\d+ r\d+", error.tile)
     return error
 
 

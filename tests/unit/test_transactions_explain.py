@@ -76,7 +76,7 @@ def test_a_tile_in_words() -> None:
     core = told.tile_text((1, 2))
     assert "has the core write 8 registers" in core and "pushed by the core" in core
     assert "bd 0: memory 0x0, 64 words" in core
-    with pytest.raises(InputError, match=r"0,0, 0,1, 1,2"):
+    with pytest.raises(InputError, match="c0 r0, c0 r1, c1 r2"):
         told.tile_text((3, 3))
 
 
