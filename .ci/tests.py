@@ -133,7 +133,18 @@ def quick_stage(jobs: int) -> Stage:
     return pytest_stage("quick", present, jobs)
 
 
+def find_browser() -> None:
+    """Tests of the HTML page take the browser of ``ONEDISPATCH_BROWSER``, and skip where there is none."""
+    if "ONEDISPATCH_BROWSER" in os.environ:
+        return
+    try:
+        os.environ["ONEDISPATCH_BROWSER"] = prefix_of("browser")
+    except subprocess.CalledProcessError:
+        print("pages are not looked at in a browser", file=sys.stderr)
+
+
 def rest_stage(jobs: int) -> Stage:
+    find_browser()
     # Benchmarks never pass or fail: they have `make bench`.
     left_out = (*QUICK, "tests/bench")
     folders = sorted({f"tests/{path.parent.name}" for path in (ROOT / "tests").glob("*/test_*.py")})
@@ -142,7 +153,7 @@ def rest_stage(jobs: int) -> Stage:
 
 
 def prefix_of(library: str) -> str:
-    """The prefix that CMake must search, "" when the system has the library."""
+    """The prefix that CMake must search, "" when the system has the library; the path of the browser."""
     done = subprocess.run(
         [ROOT / ".ci" / "bootstrap", library], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )

@@ -28,7 +28,7 @@ function summary(one) {
 function host(one) {
   const rows = one.nodes.filter((node) => node.device === "cpu");
   if (!rows.length) return null;
-  return section("host", "Nodes on the host", note("Why each is there, and the nearest that the NPU would take."), table({
+  return section("host", "Nodes on the host", note("Why each is there, and the nearest that the NPU would take. `onedispatch advise` tries edits of the model that move them."), table({
     caption: "nodes on the host", rows, first: 8, text: (row) => [row.node, row.op_type, row.reason, row.nearest, row.engine].join(" "),
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: reasonCell },
