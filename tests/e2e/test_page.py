@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.page.document import page
-from onedispatch.dispatch.page.facts import PageFacts
+from onedispatch.dispatch.page.facts import ExecutableFacts, PageFacts
 from tests.browser import Browser, browser, found
 from tests.page_facts import HOSTILE, facts
 
@@ -139,6 +139,22 @@ def test_what_is_drawn_is_what_was_given(chromium: Browser, tmp_path: Path) -> N
     assert chromium.value("document.querySelector('#operators tbody button').textContent") == slowest["name"]
     assert chromium.value("document.getElementById('verdict').textContent") == one.verdict
     assert chromium.value("document.querySelector('#detail h3').textContent") == slowest["name"]
+
+
+def test_shapes_are_chosen_and_times_may_be_missing(chromium: Browser, tmp_path: Path) -> None:
+    whole = facts(60)
+    (one,) = whole.executables
+    rows = [row | {"device": "cpu"} for row in one.inspected["placement"][:5]]
+    bare = {**one.inspected, "key": "y[7]", "placement": rows, "dispatches": [], "grouping": None}
+    host = ExecutableFacts(bare, [], unprofiled="its time depends on <b>data</b>")
+    empty = ExecutableFacts(bare | {"key": "", "placement": []}, [])
+    chromium.open(written(tmp_path, PageFacts("m", [host, empty, one])))
+    for at, said in ((0, "its time depends on <b>data</b>"), (1, "0 on the host"), (2, "32 cores")):
+        pick = "(() => { const s = document.querySelector('#switches select'); s.selectedIndex = %d; "
+        chromium.value(pick % at + "s.dispatchEvent(new Event('change')); })()")
+        assert said in chromium.value("document.getElementById('summary').textContent")
+        assert (chromium.value("document.getElementById('timeline') !== null")) == (at == 2)
+        assert_sound(chromium)
 
 
 def test_operators_sort_filter_and_search(chromium: Browser, tmp_path: Path) -> None:

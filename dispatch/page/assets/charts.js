@@ -61,14 +61,23 @@ function timeline(one, choose) {
       for (const line of lines) {
         const picked = row ? [line.columns[row - 1]].filter(Boolean) : line.columns;
         if (!picked.length) continue;
-        const bins = picked[0].busy.map((_, bin) => [sum(picked, (c) => c.busy[bin]), sum(picked, (c) => c.read[bin] + c.written[bin])]);
-        const whole = line.bin_cycles * (row ? cores / columns : cores);
-        svg.append(area(bins.map(([busy]) => busy / whole), line, scale, y, lane, "compute"),
-          trace(bins.map(([, moved]) => moved / line.bin_cycles / (row ? most : peak)), line, scale, y, lane, "ddr"));
+        const together = Math.ceil((BIN * line.columns[0].busy.length) / (scale(line.end) - scale(line.start)));
+        const bins = coarser(picked[0].busy.map((_, bin) => [sum(picked, (c) => c.busy[bin]), sum(picked, (c) => c.read[bin] + c.written[bin])]), together);
+        const drawn = { ...line, bin_cycles: line.bin_cycles * together };
+        const whole = drawn.bin_cycles * (row ? cores / columns : cores);
+        svg.append(area(bins.map(([busy]) => busy / whole), drawn, scale, y, lane, "compute"),
+          trace(bins.map(([, moved]) => moved / drawn.bin_cycles / (row ? most : peak)), drawn, scale, y, lane, "ddr"));
       }
     }
     return { svg, height: bottom + 20 };
   }, "Timeline: operators, busy share of cores and traffic of device memory by column. The table of operators has the same figures.");
+}
+const BIN = 3; // pixels that a bin takes at least
+function coarser(bins, together) {
+  const found = [];
+  for (let at = 0; at < bins.length; at += together)
+    found.push(bins.slice(at, at + together).reduce((total, bin) => total.map((value, which) => value + bin[which]), [0, 0]));
+  return found;
 }
 const sum = (those, of) => those.reduce((total, one) => total + of(one), 0);
 const clamp = (value) => Math.min(1, Math.max(0, value));

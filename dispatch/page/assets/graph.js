@@ -18,12 +18,14 @@ function graphView(one, choose) {
     const elements = built.boxes.map((box, at) => boxElement(box, placed.items[at]));
     svg.append(s("g", {}, elements));
     drawing = { ...built, placed, svg, elements, paths: [...svg.firstChild.children] };
+    const [left, top] = [canvas.scrollLeft, canvas.scrollTop];
     canvas.replaceChildren(svg);
     zoom(keep ? state.zoom : Math.max(0.6, Math.min(1, (canvas.clientWidth - 4) / placed.width)));
     status.textContent = `${counted(built.boxes.length, "box")} for ${counted(one.nodes.length, "node")}`;
     key.replaceChildren(keyOf());
     mark();
-    if (!keep && built.boxes.length) canvas.scrollLeft = placed.items[0].x * state.zoom - canvas.clientWidth / 2;
+    if (keep) canvas.scrollTo(left, top);
+    else if (built.boxes.length) canvas.scrollLeft = placed.items[0].x * state.zoom - canvas.clientWidth / 2;
   }
 
   function boxElement(box, item) {

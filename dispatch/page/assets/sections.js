@@ -63,10 +63,10 @@ function operators(one) {
   const number = (id, label, value, cell) => ({ id, label, value, cell, num: true });
   return section("operators", "Operators", note("Cycles are those of the critical path: what each thing on it waited for last. They add up to the time."), boundLegend(), table({
     caption: "operators", rows: one.operators.filter((each) => each.row), order: "time",
-    text: (row) => [row.name, row.op_type, row.bound, ...row.nodes].join(" "),
+    text: (row) => [row.name, row.op_type, row.bound, ...row.members.map((node) => node.node)].join(" "),
     filters: [{ label: "kind", of: (row) => row.op_type }, { label: "bound by", of: (row) => row.bound }],
     columns: [{ id: "name", label: "operator", kind: "name", value: (row) => row.name, cell: (row) => h("div", {}, h("button", { class: "link", type: "button", onclick: () => one.showOperator(row) }, named(row.name, 70)),
-        row.nodes.length > 1 ? h("small", {}, counted(row.nodes.length, "node")) : null) },
+        row.members.length > 1 ? h("small", {}, counted(row.members.length, "node")) : null) },
       { id: "kind", label: "kind", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       number("time", "time", (row) => row.cycles, (row) => duration(row.seconds)),
       number("share", "share", (row) => row.share, (row) => percent(row.share)),
@@ -77,7 +77,7 @@ function operators(one) {
       number("written", "written", (row) => row.row.written, (row) => bytes(row.row.written)),
       number("rate", "GB/s", (row) => row.rate, (row) => digits(row.rate)),
       ...(one.profile.tops ? [number("tops", "TOPS", (row) => row.tops, (row) => (row.tops ? digits(row.tops) : "\u2013"))] : []),
-      number("gain", "above ideal", (row) => row.cycles - row.row.ideal, (row) => duration((row.cycles - row.row.ideal) / one.hz))] }).element);
+      number("gain", "gain", (row) => row.cycles - row.row.ideal, (row) => duration((row.cycles - row.row.ideal) / one.hz))] }).element);
 }
 
 function kinds(one) {
@@ -163,6 +163,7 @@ function words() {
     h("h3", {}, "Figures"), of([[null, "operator", "a device operator: one or several nodes of the model that the array computes together"],
       [null, "cores busy", "of all cores and cycles, those that computed"],
       [null, "ideal", "the time that is left if all cores compute alike and device memory is never idle: the longer of the two"],
+      [null, "gain", "the time above the ideal"], [null, "TOPS", "10\u00b9\u00b2 operations per second of convolutions and matrix products: two for each multiply-accumulate"],
       [null, "GB/s", "of device memory, in whole bursts"], [null, "alive at most", "the most bytes of scratch that hold a tensor at once"]]));
 }
 const SECTIONS = { summary, host, graph, operators, kinds, timeline: times, array: tiles, roofline: roof, memory: scratch, nodes, groups, model, words };
