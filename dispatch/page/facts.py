@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Edge = tuple[int, int]
@@ -21,7 +21,6 @@ class ExecutableFacts:
         profile: ``Profile.as_dict()``; None where the time is not known, ``unprofiled`` says why.
         verdict: one sentence, the first thing on the page; "" leaves it out.
         scratch: for each dispatch, bytes of scratch that hold a tensor while each of its operators runs.
-        advice: what to do about nodes on the host, by node.
     """
 
     inspected: Mapping[str, Any]
@@ -31,7 +30,6 @@ class ExecutableFacts:
     unprofiled: str = ""
     verdict: str = ""
     scratch: Sequence[Sequence[int]] = ()
-    advice: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

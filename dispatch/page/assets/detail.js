@@ -18,7 +18,6 @@ function nodeDetail(node, one, view) {
       ["operator", node.op_type],
       ["place", h("span", { class: "place" }, key(node.device), PLACES[node.device])],
       ["why", node.reason], ["nearest that would map", node.nearest], ["also tried", node.remark], ["computed by", node.engine],
-      ["what to do", one.advice[node.node]],
       ["scopes", scopes.length ? h("div", { class: "chips" }, scopes) : ""],
       ["reads from", chips(node.from.map((at) => one.nodes[at]))],
       ["read by", chips(node.to.map((at) => one.nodes[at]))],

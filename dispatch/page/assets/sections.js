@@ -32,7 +32,7 @@ function host(one) {
     caption: "nodes on the host", rows, first: 8, text: (row) => [row.node, row.op_type, row.reason, row.nearest, row.engine].join(" "),
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: reasonCell },
-      { id: "advice", label: "what would map", value: (row) => one.advice[row.node] || row.nearest, kind: "text", cell: (row) => named(one.advice[row.node] || row.nearest || "\u2013", 600) }] }).element);
+      { id: "nearest", label: "what would map", value: (row) => row.nearest, kind: "text", cell: (row) => named(row.nearest || "\u2013", 600) }] }).element);
 }
 function reasonCell(row) {
   const more = [["also tried", row.remark], ["computed by", row.engine]].filter(([, text]) => text);
@@ -146,12 +146,13 @@ function groups(one) {
 function model(one) {
   const { inspected } = one;
   const sizes = Object.entries(inspected.dimension_names || {}).map(([name, those]) => ["dimension name", `${visible(name)} stands for different sizes: ${those.join(", ")}`]);
+  const frozen = Object.entries(inspected.frozen || {}).map(([name, value]) => ["frozen input", `${visible(name)}: ${cut(JSON.stringify(value), 200)}`]);
   const programs = inspected.dispatches.map((dispatch, number) => [`dispatch ${number}`,
     h("div", {}, `${thousands(dispatch.program.bytes)} of ${thousands(dispatch.program_memory_bytes)} bytes of a core's program memory: `, named(dispatch.program.kernels.join(", "), 2000),
       dispatch.reloads.map((reload) => h("small", {}, `reload before ${reload.before < dispatch.operators.length ? cut(dispatch.operators[reload.before].name, 60) : "the end"}: ${thousands(reload.bytes)} bytes, `, named(reload.kernels.join(", "), 400))))]);
   const custom = inspected.kernels.map((kernel) => ["custom kernel", h("div", {}, named(kernel.name, 80), ` from `, named(kernel.origin, 120), kernel.nodes.length ? ", on the host for " : "", named(kernel.nodes.join(", "), 400),
     (kernel.notes || []).map((text) => h("small", {}, named(text, 600))))]);
-  return section("model", "Model", pairs([...FACTS.model, ["shapes", inspected.key || "no inputs"], ...(inspected.device_notes || []).map((text) => ["device", text]), ...sizes, ...custom]),
+  return section("model", "Model", pairs([...FACTS.model, ["shapes", inspected.key || "no inputs"], ...(inspected.device_notes || []).map((text) => ["device", text]), ...frozen, ...sizes, ...custom]),
     programs.length ? [h("h3", {}, "Programs"), pairs(programs)] : null);
 }
 
