@@ -178,6 +178,7 @@ WRITING = {
     "run": ["m.onnx", "--random", "-o"],
     "compile": ["m.onnx", "-o"],
     "inspect": ["m.onnx", "--html"],
+    "profile": ["m.onnx", "--html"],
     "gate": ["m.onnx", "--write-baseline"],
     "diff": ["m.onnx", "m.onnx", "--markdown"],
     "txn explain": ["m.bin", "--svg"],

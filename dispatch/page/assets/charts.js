@@ -37,7 +37,7 @@ function timeAxis(svg, one, width, top, bottom) {
   for (const at of steps(seconds, Math.max(2, width / 130))) {
     const x = scale(at * one.hz);
     svg.append(s("line", { class: "grid", x1: x, x2: x, y1: top, y2: bottom }),
-      s("text", { class: "label", x, y: bottom + 15, "text-anchor": x > width - 40 ? "end" : "middle" }, at ? duration(at).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ") : "0"));
+      s("text", { class: "label", x, y: bottom + 15, "text-anchor": x > width - 40 ? "end" : "middle" }, at ? duration(at).replace(/(\.\d*?)0+\u00a0/, "$1\u00a0").replace(".\u00a0", "\u00a0") : "0"));
   }
   return scale;
 }

@@ -48,7 +48,7 @@ function graphView(one, choose) {
   function keyOf() {
     const places = Object.entries(PLACES).filter(([place]) => one.nodes.some((node) => node.device === place));
     if (state.tone === "place") return legend(places.map(([place, text]) => [place, text]));
-    return legend([["cold", "no time of its own"], ["hot", "most of the time; the operator's cycles stand on each of its nodes, those of a scope begin in it"]]);
+    return legend([["cold", "no time of its own"], ["hot", "the most time. A node has the time of its operators, a scope that of the operators that begin in it"]]);
   }
 
   // -- choosing --------------------------------------------------------------------------------------

@@ -53,20 +53,20 @@ const plural = (noun) => (/(s|x|ch|sh)$/.test(noun) ? "es" : "s");
 const counted = (number, noun) => `${thousands(number)} ${noun}${number === 1 ? "" : plural(noun)}`;
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 function duration(seconds) {
-  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"]]) if (seconds >= scale) return `${digits(seconds / scale)} ${unit}`;
-  return `${digits(seconds * 1e6)} us`;
+  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"]]) if (seconds >= scale) return `${digits(seconds / scale)}\u00a0${unit}`;
+  return `${digits(seconds * 1e6)}\u00a0us`;
 }
 function bytes(count) {
   let size = count;
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (size < 1000 || unit === "GiB") return unit === "B" ? `${thousands(size)} B` : `${digits(size)} ${unit}`;
+    if (size < 1000 || unit === "GiB") return unit === "B" ? `${thousands(size)}\u00a0B` : `${digits(size)}\u00a0${unit}`;
     size /= 1024;
   }
 }
 function percent(share) {
   const value = share * 100;
-  if (value > 0 && value < 0.05) return "< 0.1 %";
-  return `${value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
+  if (value > 0 && value < 0.05) return "<\u00a00.1\u00a0%";
+  return `${value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)}\u00a0%`;
 }
 
 const PLACES = { npu: "on the NPU", cpu: "on the host", folded: "computed when the model was compiled" };
