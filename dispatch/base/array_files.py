@@ -20,10 +20,11 @@ _UNREADABLE = (
 )
 
 
-def read_arrays(path: FilePath, where: str, accepted: str) -> dict[str, Array]:
+def read_arrays(path: FilePath, where: str, accepted: str, given: str = "") -> dict[str, Array]:
     """Returns the arrays of an .npz by name; that of an .npy has the name "".
 
-    Raises ``InputError``, which names ``where`` and says what is ``accepted`` there, for anything else.
+    Raises ``InputError``, which names ``where`` and says what is ``accepted`` there, for anything else;
+    ``given`` is what the caller wrote, where that is not the path alone.
     """
     try:
         with reading(path) as file:
@@ -34,4 +35,6 @@ def read_arrays(path: FilePath, where: str, accepted: str) -> dict[str, Array]:
                 return {key: found[key] for key in found.files}
     except (InputError, *_UNREADABLE) as error:
         reraise_from_handler(error)
-        raise InputError(where, f"{str(path)!r}: {reason_of(error, str(path))}", accepted) from error
+        raise InputError(
+            where, f"{(given or str(path))!r}: {reason_of(error, str(path))}", accepted
+        ) from error

@@ -331,7 +331,7 @@ def _literal(text: str) -> Any:
 
 def _array_file(option: str, text: str, path: str) -> Array:
     """The array of an ``.npy``. Raises ``InputError`` that names the option, and ``text`` that follows it."""
-    found = read_arrays(path, f"{option} {text}", "name=@array.npy")
+    found = read_arrays(path, option, "name=@array.npy", text)
     if list(found) != [""]:
         raise InputError(option, f"{text!r}: several arrays", "name=@array.npy, a file of one")
     return found[""]

@@ -16,6 +16,7 @@ from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
+from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.runtime.clock import reported
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.dispatch.runtime.session import InferenceSession
@@ -99,6 +100,7 @@ def proto_of(name: str) -> ModelProto:
     source = opening.source(Path(name))
     if isinstance(source, ModelProto):
         return source
+    import_model(source)  # refuses what cannot be read, pipes and endless files included
     try:
         return onnx.load(source)
     except Exception as error:

@@ -156,11 +156,11 @@ def test_inspect_shows_them(tmp_path: Path) -> None:
     assert {one["tensor"] for one in row["grouping"]["passed"]} == {"b", "y"}
     changed = {one["name"]: one["changed"] for one in passes["passes"]}
     assert changed["group-operators"] == "1 tensor kept, in 1 group" and not changed["emit-operators"]
-    text = invoke(*command).stdout
+    text = invoke(*command, "--full").stdout
     assert "kept tensors" in text and "groups: 1 tensor kept, in 1 group" in text
     assert invoke(*command, "--html", page).exit_code == 0
     assert "kept tensors" in page.read_text() and "an output of the model" in page.read_text()
-    assert "kept tensors" not in invoke("inspect", source).stdout
+    assert "kept tensors" not in invoke("inspect", source, "--full").stdout
 
 
 def test_a_benchmark_has_them_on_our_side(tmp_path: Path) -> None:
