@@ -94,7 +94,8 @@ class device:
     def set_profile(self, on: bool) -> None:
         """Of contexts made from now on: whether the engine finds what time goes into."""
     def set_trace(self, on: bool, calls: int) -> None:
-        """Of contexts made from now on: whether kernel calls are traced, and how many are kept one by one."""
+        """Of contexts made from now on: whether kernel calls, and what DMA channels, device memory and
+        the controller do, are traced, and how many of each are kept one by one."""
     @property
     def name(self) -> str: ...
     @property
@@ -302,7 +303,10 @@ class run:
         channels [{column, row, direction, channel, bytes, busy, stall, lock}],
         cores [{column, row, busy, calls, lock}], registers [(address, value)] of READ_REGS;
         where calls are traced, trace: {calls [(column, row, kernel, start, cycles, host ns)],
-        kernels [(kernel, calls, cycles, span, host ns)]}; where time is profiled, profile: {parts [name],
+        kernels [(kernel, calls, cycles, span, host ns)],
+        spans {kind: (count, cycles of all, [(column, row, direction or "", channel, start, cycles, bytes,
+        descriptor or operation, control packets)])}} with kinds "task", "bd", "lock", "stream", "memory",
+        "request", "token" and "poll"; where time is profiled, profile: {parts [name],
         windows [{timer (-1: the end), cycles, parts [cycles], busy, read, written, bursts}], bin_cycles,
         bins [{busy, read, written}] by column}.
         """

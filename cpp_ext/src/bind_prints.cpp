@@ -52,6 +52,26 @@ py::str shown(const std::string& text) {
   return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
 }
 
+namespace {
+
+py::tuple row_of(const od::TracedSpan& span) {
+  const bool tile = span.place.channel == od::TracedPlace::kTile;
+  return py::make_tuple(span.place.column, span.place.row, tile ? "" : span.place.mm2s ? "MM2S" : "S2MM", tile ? 0 : span.place.channel,
+                        span.start, span.cycles, span.bytes, span.detail, span.packets);
+}
+
+py::dict spans_of(const od::RunReport& report) {
+  py::dict all;
+  for (size_t kind = 0; kind < od::kTracedKinds; ++kind) {
+    py::list kept;
+    for (const od::TracedSpan& span : report.spans[kind].kept) kept.append(row_of(span));
+    all[od::kTracedNames[kind]] = py::make_tuple(report.spans[kind].count, report.spans[kind].cycles, kept);
+  }
+  return all;
+}
+
+}  // namespace
+
 py::dict trace_of(const od::RunReport& report) {
   py::list calls, kernels;
   for (const auto& c : report.calls)
@@ -61,6 +81,7 @@ py::dict trace_of(const od::RunReport& report) {
   py::dict all;
   all["calls"] = calls;
   all["kernels"] = kernels;
+  all["spans"] = spans_of(report);
   return all;
 }
 

@@ -57,6 +57,42 @@ struct TracedKernel {
   uint64_t nanoseconds = 0;  // of this machine
 };
 
+// What a trace has beside kernel calls: who did what, from when to when.
+enum class Traced : uint8_t {
+  kTask,     // a DMA channel had a task
+  kBd,       // it read a descriptor, and moved what that says
+  kLock,     // a channel, or a core with an operation, waited for a lock
+  kStream,   // a channel that could move data waited for the other side of its stream
+  kMemory,   // data had passed the stream, or could have, and device memory had not served it
+  kRequest,  // device memory served a channel
+  kToken,    // the controller waited for completion tokens, first for that of this channel
+  kPoll,     // the controller waited for a register of this tile
+};
+constexpr size_t kTracedKinds = 8;
+constexpr const char* kTracedNames[kTracedKinds] = {"task", "bd", "lock", "stream", "memory", "request", "token", "poll"};
+
+// A DMA channel, or else a tile.
+struct TracedPlace {
+  static constexpr uint32_t kTile = ~0u;  // no channel
+  uint32_t column = 0, row = 0;
+  bool mm2s = false;
+  uint32_t channel = kTile;
+};
+
+struct TracedSpan {
+  TracedPlace place;
+  uint64_t start = 0, cycles = 0;  // of the array clock, since launch
+  uint64_t bytes = 0;              // kBd, kRequest: that moved, or were served
+  uint32_t detail = 0;             // kTask: its first descriptor; kBd, kStream, kMemory: the descriptor; kToken, kPoll: the operation
+  bool packets = false;            // kBd: of control packets
+};
+
+// All spans of one kind.
+struct TracedSpans {
+  std::vector<TracedSpan> kept;  // the first ones
+  uint64_t count = 0, cycles = 0;
+};
+
 // What time on a critical path goes into.
 enum class Part : uint8_t {
   kCompute,  // a kernel call
@@ -113,6 +149,7 @@ struct RunReport {
   bool traced = false;
   std::vector<TracedCall> calls;               // the first ones, as many as are kept
   std::map<uint32_t, TracedKernel> kernels;  // all of them, by digest
+  std::array<TracedSpans, kTracedKinds> spans;
   bool profiled = false;
   ProfileReport profile;
 };

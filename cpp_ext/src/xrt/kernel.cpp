@@ -105,7 +105,7 @@ ReplayReport replay(const device& owner, const uint8_t* data, size_t size, const
     description = owner.state()->description;
     options = owner.state()->options;
   }
-  options.clock = options.profile = false;
+  options.clock = options.profile = options.trace = false;
   return sim::ReplaySimulator(description, options).replay(data, size, packets);
 }
 

@@ -136,6 +136,7 @@ void Array::build() {
   arbiter_queue_.clear();
   ddr_ = DdrServer(timing_.ddr_bytes_per_cycle);  // a run that was cut off had requests of later times
   packets = 0;
+  if (options_.trace) trace_.forget(channels_.size());
   if (options_.profile) profile_.forget(channels_.size(), cores_.size());
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The array: tiles, locks, DMAs, switches and cores, and the events that move them.
 // Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. quiescence.cpp: what a
-// run must not leave behind. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
+// run must not leave behind. spans.cpp: what a trace has of them. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
 // a channel to its destinations. control_port.cpp: control packets. tokens.cpp: task completion tokens.
 // What it decides, an executor does (execute/). replay/: what stands in for an absent overlay. record/: runs that are
 // made again without events.
@@ -200,7 +200,7 @@ struct Options {
   uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a custom kernel
   bool clock = false;                 // only time passes: no data moves, no kernel is called (execute/clock_executor.h)
   size_t print_bytes = kPrintBytes;   // of the ring of a core's operation; 0: nothing is kept
-  bool trace = false;                 // every kernel call is counted and timed
+  bool trace = false;                 // every kernel call is counted and timed, and what channels do
   size_t trace_calls = 0;             // of them, those that are kept one by one
   bool profile = false;               // what time goes into is found
 };
@@ -286,6 +286,8 @@ class Array {
   // What cores printed since the last time, by core.
   std::vector<PrintLog>& prints() { return prints_; }
   Trace& trace() { return trace_; }
+  // What channels and cores are at ends here for the trace; of a run that ends, or an array that is reset.
+  void end_spans();
   Profile& profile() { return profile_; }
 
   uint64_t now = 0;  // cycles
@@ -460,6 +462,16 @@ class Array {
   uint32_t source_slave(const Channel& source) const;
   [[noreturn, gnu::cold]] void fail_route(const RouteTrace& trace, uint32_t tile, const std::string& port,
                                const std::string& given, const std::string& accepted) const;
+
+  // spans.cpp
+  TracedPlace place(const Channel& channel) const {
+    return {tiles_[channel.tile].column, tiles_[channel.tile].row, channel.mm2s, channel.number};
+  }
+  void trace_segment(const Channel& source, uint64_t start, uint64_t streamed, uint64_t end);
+  void trace_ready(const Channel& source);
+  void trace_bd(const Channel& channel);
+  void trace_task(const Channel& channel);
+  void end_spans(const Channel& channel);
 
   // cores.cpp
   void write_core_control(Core& core, uint32_t value);

@@ -147,7 +147,10 @@ bool Array::perform(Core& core) {
 void Array::end_acquire(Core& core) {
   core.owed_cycles -= std::min(core.owed_cycles, now - core.blocked_at);
   core.owed_cycles += timing_.core_lock;
-  if (core.action->lock != core.home_lock) core.locked += now - core.blocked_at;
+  if (core.action->lock != core.home_lock) {
+    core.locked += now - core.blocked_at;
+    if (options_.trace) trace_.add(Traced::kLock, {tiles_[core.tile].column, tiles_[core.tile].row}, core.blocked_at, now);
+  }
   core.state = Core::State::kRunning;
   schedule(core, 0, {});
 }

@@ -57,6 +57,7 @@ class DdrServer {
     free_at_ = std::max(free_at_, now * kFractions) + bytes * fractions_per_byte_;
     return free_at_ / kFractions + 1;
   }
+  uint64_t free_at() const { return free_at_ / kFractions; }  // the cycle up to which it serves
 
  private:
   static constexpr uint64_t kFractions = 1 << 20;

@@ -80,7 +80,7 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   array_.set_regions(std::move(arguments));
   for (Channel& channel : array_.channels()) channel.tokens = 0;
   for (PrintLog& log : array_.prints()) log.take();
-  array_.trace().start(options_.trace_calls);
+  if (options_.trace) array_.trace().start(options_.trace_calls, start_);
   if (options_.profile)
     array_.profile().start(start_, array_.channels().size(), array_.cores().size(), array_.device().columns);
   begin_statistics();
@@ -231,6 +231,7 @@ bool Simulator::execute(const Op& op) {
     case txn::op::PREEMPT: return true;
     case txn::op::LOADPDI:
       add_statistics();
+      if (options_.trace) array_.end_spans();
       load_overlay(static_cast<uint32_t>(OD_FIELD(op, LOADPDI, pdi_id)));
       begin_statistics();
       extra_cost_ = array_.timing().reconfigure;
@@ -292,6 +293,7 @@ bool Simulator::begin_poll(const Op& op) {
   check_poll();
   if (charge_ && wait_for_timer()) return false;
   wait_ = Wait::kPoll;
+  wait_since_ = array_.now;
   return false;
 }
 
@@ -300,6 +302,8 @@ bool Simulator::wait_for_timer() {
   const uint64_t at = array_.timer_match(poll_address_, poll_mask_, poll_value_);
   if (at == 0) return false;
   schedule(at - array_.now, Part::kCommand);
+  wait_since_ = array_.now;
+  if (options_.trace) trace_wait(at);
   return true;
 }
 
@@ -308,6 +312,7 @@ bool Simulator::poll() { return (array_.read(poll_address_) & poll_mask_) == pol
 
 bool Simulator::begin_tokens(const Op& op) {
   tokens_seen_ = array_.tokens_arrived;
+  wait_since_ = array_.now;
   if (op.code == txn::op::MERGE_SYNC) {
     merge_tokens_ = static_cast<uint32_t>(OD_FIELD(op, MERGE_SYNC, tokens));
     merge_columns_ = static_cast<uint32_t>(OD_FIELD(op, MERGE_SYNC, columns));
@@ -335,6 +340,8 @@ bool Simulator::begin_tokens(const Op& op) {
     }
   }
   if (take_tokens()) return true;
+  const auto missing = std::find_if(token_channels_.begin(), token_channels_.end(), [](const Channel* c) { return c->tokens == 0; });
+  awaited_ = *missing;
   wait_ = Wait::kTokens;
   return false;
 }
@@ -373,6 +380,7 @@ void Simulator::retry() {
     served = wait_ == Wait::kTokens ? take_tokens() : take_merged_tokens();
   }
   if (!served) return;
+  if (options_.trace) trace_wait(array_.now);
   wait_ = Wait::kNone;
   schedule(cost_of(transaction_->ops()[next_]), Part::kCommand);
   ++next_;

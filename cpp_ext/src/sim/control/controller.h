@@ -113,6 +113,7 @@ class Simulator {
   void begin_statistics();
   void add_statistics();
   void finish_trace();
+  void trace_wait(uint64_t end);
   void collect_prints();
 
   bool fresh_ = true;  // the array is as it was made, or reset, and an overlay may be loaded at once
@@ -121,6 +122,8 @@ class Simulator {
   bool done_ = false;
   bool charge_ = true;  // false while an overlay is loaded: that costs a constant
   uint64_t tokens_seen_ = 0;
+  uint64_t wait_since_ = 0;            // of the operation that waits
+  const Channel* awaited_ = nullptr;  // kTokens: the first whose token was missing
   uint64_t extra_cost_ = 0;
   std::vector<PrintReport> prints_;
   Recordings recordings_;

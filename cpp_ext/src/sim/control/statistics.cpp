@@ -82,10 +82,25 @@ void Simulator::finish_report(uint64_t events_before, uint64_t end) {
 
 void Simulator::finish_trace() {
   array_.trace().finish();
+  array_.end_spans();
   report_.traced = true;
   report_.calls = array_.trace().take_calls();
   for (TracedCall& call : report_.calls) call.start -= std::min(call.start, start_);
   report_.kernels = array_.trace().take_totals();
+  report_.spans = array_.trace().take_spans();
+}
+
+// The controller has waited for what its operation says, until `end`.
+void Simulator::trace_wait(uint64_t end) {
+  const bool tokens = wait_ == Wait::kTokens || wait_ == Wait::kMerge;
+  TracedPlace place;
+  if (wait_ == Wait::kTokens) {
+    const Tile& tile = array_.tiles()[awaited_->tile];
+    place = {tile.column, tile.row, awaited_->mm2s, awaited_->number};
+  } else if (!tokens) {
+    place = {array_.tiles()[poll_tile_].column, array_.tiles()[poll_tile_].row};
+  }
+  array_.trace().add(tokens ? Traced::kToken : Traced::kPoll, place, wait_since_, end, 0, static_cast<uint32_t>(next_));
 }
 
 // Also of a run that fails: what its calls printed so far says why.

@@ -170,6 +170,10 @@ void Array::finish_packet_segment(Channel& s) {
   take_packet_words(s, s.segment_words);
   s.busy += now - s.segment_start;
   s.last_end = now;
+  if (options_.trace) {
+    trace_.flow(s.index).ready = now;
+    trace_.flow(s.index).packets = true;
+  }
   if (execute_packets(s)) {
     if (s.generation != generation) return;  // it reset the channel that it came from
     release_arbiters(s);

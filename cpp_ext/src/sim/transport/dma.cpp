@@ -52,6 +52,7 @@ void Array::start_task(Channel& c, const Task& task, bool cold) {
   c.repeats_left = task.repeat;
   c.walked = 0;
   ++c.tasks;
+  if (options_.trace) trace_.flow(c.index).task = now;
   changed(c.tile);
   uint64_t delay = timing_.bd_setup + timing_.channel_start;
   if (c.kind == TileKind::kShim)
@@ -119,6 +120,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   c.lag = 0;
   if ((!c.bd.valid && !overlay_->provides_bd(c)) || c.bd.compression) refuse_bd(c);
   c.ready_time = now + delay;
+  if (options_.trace) trace_.flow(c.index).bd = now;
   if (options_.profile) {
     const uint64_t task = std::min<uint64_t>(delay, timing_.bd_setup + timing_.channel_start);
     profile_.prepare(c.index, {{Part::kTask, task}, {Part::kLatency, delay - task}});
@@ -162,6 +164,7 @@ void Array::activate(Channel& c) {
     if (c.header_due) c.header_word = make_packet_header(c.bd.packet_id, c.bd.packet_type, tiles_[c.tile]);
   }
   c.state = ChannelState::kReady;
+  if (options_.trace) trace_.flow(c.index).ready = c.ready_time;
   ready(c);
 }
 
@@ -320,6 +323,7 @@ void forget_memory(Channel& c) {
 
 void Array::finish_bd(Channel& c) {
   if (c.reply) return finish_answer(c);
+  if (options_.trace) trace_bd(c);
   Tile& tile = tiles_[c.tile];
   KnownBd* const known = known_to(c);
   KnownBd& present = tile.known_bds[c.bd_id];
@@ -351,6 +355,7 @@ void Array::finish_bd(Channel& c) {
 }
 
 void Array::next_task(Channel& c) {
+  if (options_.trace) trace_task(c);
   if (c.task.token) issue_token(c);
   changed(c.tile);
   if (c.queued == 0) {
@@ -399,6 +404,7 @@ void Array::reset_channel(Channel& c) {
       c.waiting_sources.push_back(source.index);
     }
   }
+  if (options_.trace) end_spans(c);
   if (c.running) c.active += now - c.active_since;
   if (c.state == ChannelState::kAcquire) c.locked += now - c.locked_since;
   ++c.generation;
@@ -495,6 +501,7 @@ void Array::wake(Lock& lock, uint32_t tile) {
     if (waiter.kind == Waiter::Kind::kChannel) {
       Channel& c = channels_[waiter.index];
       c.locked += now - c.locked_since;
+      if (options_.trace) trace_.add(Traced::kLock, place(c), c.locked_since, now);
       activate(c);
     } else {
       end_acquire(cores_[waiter.index]);

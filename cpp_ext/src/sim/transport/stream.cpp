@@ -61,7 +61,10 @@ uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
   const uint64_t bytes = c.bursts.bursts(words, c.region->origin, shift) << shift;
   c.region->burst_bytes += bytes;
   if (options_.profile) profile_.serve(bytes);
-  return ddr_.serve(now, bytes);
+  const uint64_t free = ddr_.free_at();
+  const uint64_t served = ddr_.serve(now, bytes);
+  if (options_.trace && bytes != 0) trace_.add(Traced::kRequest, place(c), std::max(now, free), ddr_.free_at(), bytes, c.bd_id);
+  return served;
 }
 
 // What a segment follows: what is handled now, or the channel whose descriptor was ready last.
@@ -108,6 +111,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
     if (c.region) end = std::max(end, serve_ddr(c, words));
   }
   s.header_segment = header;
+  if (options_.trace) trace_segment(s, start, streamed, end);
   if (options_.profile) {
     Link link = cause_of(s, start);
     const bool commands = s.reply || !route.controls.empty();
@@ -145,6 +149,7 @@ void Array::finish_segment(Channel& s) {
   s.busy += took;
   s.last_end = now;
   s.state = ChannelState::kReady;
+  if (options_.trace) trace_ready(s);
   for (const Destination& d : route->destinations) {
     if (header && !d.keeps_header) continue;
     Channel& c = channels_[d.channel];
