@@ -136,7 +136,7 @@ class CompiledModel:
     # -- time --------------------------------------------------------------------------------
 
     @public
-    def timing(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Any:
+    def timing(self, shapes: Mapping[str, Sequence[int]] | None = None, trace: bool | int = False) -> Any:
         """The ``RunReport`` of a run, without a run: its cycles, bytes and stalls, several times faster.
 
         The simulator's engine decides all that it decides in a run, but no tensor moves, no kernel is called,
@@ -147,6 +147,8 @@ class CompiledModel:
         Args:
             shapes: of inputs with symbolic dimensions, for which the model is compiled first; None: those
                 that it was compiled for last.
+            trace: True, or how many kernel calls, and spans of DMA channels, device memory and the
+                controller, are kept one by one: ``trace`` of the report has them.
 
         Raises:
             InputError: there are no shapes yet, or values of inputs decide them.
@@ -154,7 +156,7 @@ class CompiledModel:
                 its time depends on what it computes.
         """
         clock = importlib.import_module("onedispatch.dispatch.runtime.clock")  # which imports this file
-        return clock.timing(self, shapes)
+        return clock.timing(self, shapes, trace)
 
     # -- transactions ----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from onedispatch.dispatch.cli import (
     compare,
     diff,
     doctor,
+    export,
     gate,
     info,
     inspection,
@@ -85,6 +86,7 @@ app.command("profile")(takes_plugins(expands_flags(profile.profile)))
 app.command("compile")(takes_plugins(expands_flags(models.compile)))
 app.command("inspect")(takes_plugins(expands_flags(inspection.inspect)))
 app.command("advise")(takes_plugins(expands_flags(advise.advise)))
+app.command("export")(takes_plugins(expands_flags(export.export)))
 app.command("compare")(takes_plugins(expands_flags(compare.compare)))
 app.command("gate")(takes_plugins(expands_flags(gate.gate)))
 app.command("diff")(takes_plugins(expands_flags(diff.diff)))

@@ -134,7 +134,7 @@ def _traced(session: InferenceSession, trace: str | None, json: bool) -> RunRepo
     """The report of the run, its trace written to where ``--trace`` says."""
     report = session.last_run
     if report is not None and trace is not None and not (json and trace == traces.TABLE):
-        traces.write(trace, report.trace)
+        traces.write(trace, report)
     return report
 
 
@@ -234,6 +234,7 @@ def time_model(
     model: opening.Model,
     compiling: opening.CompileFlags,
     asked: what_if.WhatIfFlags,
+    trace: traces.Target = None,
     json: out.Json = False,
 ) -> None:
     """Say what a run would cost, without running the model.
@@ -246,12 +247,16 @@ def time_model(
     bytes of device memory and multiply-accumulates, which stand for energy, and the resource that bounds
     each. A combination that does not fit says why, and the others go on; the exit code is 1 where none fits.
     """
+    traces.check_target(trace)
+    opening.keep(model, traces.file_of(trace))
     if asked.asked:
         what_if.answer(model, compiling, asked, json)
         return
     compiled = with_executable(model, compiling)
     with out.working("timing"):
-        report = compiled.timing()
+        report = compiled.timing(trace=trace is not None)
+    if trace is not None and not (json and trace == traces.TABLE):
+        traces.write(trace, report)
     summary = verdict.of(compiled, report)
     if json:
         out.print_json({"device": compiled.device, "summary": summary.as_dict(), "report": report.as_dict()})

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.building.graph import Graph, GraphValue
     from onedispatch.dispatch.compiler.executable import NodePlacement
     from onedispatch.dispatch.driver.compile_model import compile_model as compile
+    from onedispatch.dispatch.export.traces import write_trace
     from onedispatch.dispatch.frontend.graph import ModelMetadata
     from onedispatch.dispatch.ort.enums import (
         ExecutionMode,
@@ -188,6 +189,7 @@ __all__ = [
     "set_global_thread_pool_sizes",
     "set_seed",
     "transactions",
+    "write_trace",
     "xrt",
 ]
 # One class for every status of a kernel: KernelAccessError, KernelDtypeError ...
@@ -217,6 +219,7 @@ _LAZY = {
     "load": ("artifact.loading", "load"),
     "measure": ("tuning.measure", "measure"),
     "plugins": ("plugins.api", ""),
+    "write_trace": ("export.traces", "write_trace"),
     "xrt": ("runtime.xrt", ""),
 }
 # Names of onnxruntime, by the module that has them.

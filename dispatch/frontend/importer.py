@@ -40,7 +40,7 @@ from onedispatch.dispatch.frontend.validity import check_valid
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.dispatch.frontend.weights import Values, parse_model
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.files import real_path
+from onedispatch.transactions.base.files import read_file, real_path
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
 
@@ -83,6 +83,13 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, Values]:
     raise ModelError(
         "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"
     )
+
+
+def read_proto(path: Path) -> ModelProto:
+    """Returns an ONNX file as it is, weights included, but for external data. Raises ``ModelError``."""
+    data = read_file(path, ModelError, "an ONNX file that can be read")
+    given = f"{counted(len(data), 'byte')} that are no ONNX protobuf"
+    return _whole(parsed(ModelProto(), data, str(path), given, "an ONNX model"), str(path))
 
 
 def _parse(data: bytes | memoryview, where: str) -> tuple[ModelProto, Values]:
@@ -218,12 +225,8 @@ class _Importer:
 
     def _nodes(self, protos: Iterable[NodeProto]) -> list[Node]:
         nodes = []
-        used: set[str] = set()
-        for index, proto in enumerate(protos):
-            name = proto.name or f"{proto.op_type}_{index}"
-            if name in used:
-                name = f"{name}#{index}"
-            used.add(name)
+        protos = list(protos)
+        for name, proto in zip(node_names(protos), protos, strict=True):
             self.order.append(name)
             constant = self.constant(proto)
             if constant is None:
@@ -318,6 +321,17 @@ def _annotations(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
         if "SCALE_TENSOR" in said:
             found[annotation.tensor_name] = (said["SCALE_TENSOR"], said.get("ZERO_POINT_TENSOR", ""))
     return found
+
+
+def node_names(protos: Iterable[NodeProto]) -> list[str]:
+    """Returns the names that a graph's nodes have with us: their own, where these are distinct."""
+    names: list[str] = []
+    used: set[str] = set()
+    for index, proto in enumerate(protos):
+        name = proto.name or f"{proto.op_type}_{index}"
+        names.append(f"{name}#{index}" if name in used else name)
+        used.add(names[-1])
+    return names
 
 
 def _unique(names: Iterable[str], what: str) -> None:

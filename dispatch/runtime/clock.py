@@ -15,19 +15,23 @@ from onedispatch.dispatch.driver.executable_cache import prepared
 from onedispatch.dispatch.runtime.device import DeviceSession, TimedStep
 from onedispatch.dispatch.runtime.profile import Machine, Profile, joined
 from onedispatch.dispatch.runtime.report import RunReport, summed
+from onedispatch.dispatch.runtime.trace import traced_calls
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError
 
 
-def timing(model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None = None) -> RunReport:
+def timing(
+    model: CompiledModel, shapes: Mapping[str, Sequence[int]] | None = None, trace: bool | int = False
+) -> RunReport:
     """See ``CompiledModel.timing``."""
-    return report_of(_executable(model, shapes), model.target)
+    return report_of(_executable(model, shapes), model.target, traced_calls(trace))
 
 
-def report_of(executable: Executable, target: Device) -> RunReport:
-    """What a run of the executable would report; raises what ``timing`` does."""
+def report_of(executable: Executable, target: Device, traced: int | None = None) -> RunReport:
+    """What a run of the executable would report; raises what ``timing`` does. ``traced``: how many calls and
+    spans are kept; None traces nothing."""
     start = time.perf_counter()
-    reports = _reports(executable, target)
+    reports = _reports(executable, target, traced)
     return summed(reports, (), time.perf_counter() - start)
 
 
@@ -41,17 +45,23 @@ def profile(executable: Executable, target: Device) -> Profile:
     return joined([report.profile for report in _reports(executable, target)]) or Profile(Machine.of(target))
 
 
-def _reports(executable: Executable, target: Device) -> list[RunReport]:
-    """Of each dispatch."""
+def _reports(executable: Executable, target: Device, traced: int | None = None) -> list[RunReport]:
+    """Of each dispatch. Steps that are traced are not kept for the next time."""
+    if traced is not None:
+        return [step.report() for step in _steps(executable, target, traced)]
     steps = _KEPT.take(executable, target)
     if steps is None:
-        session = DeviceSession(target, clock=True, profile=True)
-        steps = tuple(TimedStep(session, step) for step in executable.device_steps)
+        steps = _steps(executable, target)
     reports = [step.report() for step in steps]
     for step in steps:
         step.reset()
     _KEPT.keep(executable, target, steps)
     return reports
+
+
+def _steps(executable: Executable, target: Device, traced: int | None = None) -> tuple[TimedStep, ...]:
+    session = DeviceSession(target, clock=True, profile=True, traced_calls=traced)
+    return tuple(TimedStep(session, step) for step in executable.device_steps)
 
 
 _Kept = tuple[weakref.ref[Executable], Device, tuple[TimedStep, ...]]

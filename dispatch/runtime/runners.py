@@ -87,5 +87,6 @@ class Runners:
                 options.print_bytes,
                 options.trace,
                 options.record,
+                profile=options.trace is not None,  # such a run is the engine's anyway
             )
         return self._device.load(step)

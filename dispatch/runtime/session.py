@@ -89,7 +89,9 @@ class _Ended:
     @cached_property
     def report(self) -> RunReport:
         report = summed([made() for made in self.steps], self.work, self.seconds)
-        return replace(report, profiled=self.profile) if report.dispatches else report
+        if not report.dispatches or report.profiled is not None:
+            return report  # a traced run has found it already
+        return replace(report, profiled=self.profile)
 
 
 @cache
@@ -149,7 +151,8 @@ class InferenceSession(OrtMethods):
             ``"verify"`` makes such runs both ways and compares every word; False leaves all to the engine.
             None: ``ONEDISPATCH_RECORD`` of the environment ("on", "off", "verify"), else True. What a run did
             is in ``last_run.recorded``.
-        trace: True, or how many kernel calls are kept one by one: ``last_run.trace`` has them.
+        trace: True, or how many kernel calls, and spans of DMA channels, device memory and the controller,
+            are kept one by one: ``last_run.trace`` has them, ``write_trace`` writes them as a timeline.
         sess_options, providers, provider_options: onnxruntime's arguments, by name or in its order behind the
             model: see ``SessionOptions``, and dispatch/ort/README.md for what they mean here.
 
