@@ -3,7 +3,7 @@
 
     offset  size  what
          0     8  magic, the ASCII characters ODMODEL and a zero byte
-         8     4  u32 version, 9
+         8     4  u32 version, 10
         12     4  u32 size of the description
         16     8  u64 size of the content: the description, msgpack, and blobs, each starting at a multiple
                   of 64; the description's "blobs" lists (offset, size) pairs, from the first blob on
@@ -34,7 +34,7 @@ from onedispatch.transactions.base.files import is_regular, read_open, reading, 
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 9
+VERSION = 10
 _HEAD = struct.Struct("<8sIIQ")  # the mark, the version, bytes of the description, bytes of the content
 _ALIGN = 64
 _MOST_PIPED = 1 << 36  # bytes of a file that comes through a pipe

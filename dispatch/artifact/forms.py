@@ -178,6 +178,9 @@ DEVICE_STEP = record(
     reloads=listed(RELOAD),
 )
 PLACED = which("npu, cpu or folded", lambda v: isinstance(v, str) and v in ("npu", "cpu", "folded"))
+PLACEMENT = row(
+    node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT, nearest=TEXT, remark=TEXT, operators=TEXTS
+)
 GROUP = row(operators=TEXTS, tensors=TEXTS, saved_bytes=NAT, tile_bytes=NAT, saved_cycles=INTEGER)
 GROUPING = row(groups=listed(GROUP), passed=listed(row(tensor=TEXT, nbytes=NAT, reason=TEXT)), reason=TEXT)
 EXECUTABLE = record(
@@ -185,7 +188,7 @@ EXECUTABLE = record(
     outputs=VALUES,
     sources=TEXTS,
     steps=listed(either("graph", HOST_STEP, DEVICE_STEP)),
-    placement=listed(row(node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT, nearest=TEXT, remark=TEXT)),
+    placement=listed(PLACEMENT),
     constants=mapped(ARRAY),
     kernels=listed(row(name=TEXT, digest=_WORD, origin=TEXT, nodes=TEXTS)),
     grouping=optional(GROUPING),

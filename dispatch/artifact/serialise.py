@@ -6,6 +6,7 @@ What comes back has the form that ``forms`` says: nothing is checked twice here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,21 @@ def executable_to(writer: Writer, executable: Executable) -> Plain:
         "outputs": [value_to(v) for v in executable.outputs],
         "sources": list(executable.sources),
         "steps": [_step_to(writer, step) for step in executable.steps],
-        "placement": [
-            [p.node, p.op_type, p.device, p.reason, p.nearest, p.remark] for p in executable.placement
-        ],
+        "placement": [_placement_to(row) for row in executable.placement],
         "constants": {name: writer.array(array) for name, array in executable.constants.items()},
         "kernels": [[used.name, used.digest, used.origin, list(used.nodes)] for used in executable.kernels],
         "grouping": None if executable.grouping is None else _grouping_to(executable.grouping),
         "actual": dict(executable.actual),
     }
+
+
+def _placement_to(row: NodePlacement) -> list[Any]:
+    return [row.node, row.op_type, row.device, row.reason, row.nearest, row.remark, list(row.operators)]
+
+
+def _placement_from(*row: Any) -> NodePlacement:
+    *texts, operators = row
+    return replace(NodePlacement(*texts), operators=tuple(operators))
 
 
 def executable_from(reader: Reader, plain: Plain) -> Executable:
@@ -53,7 +61,7 @@ def executable_from(reader: Reader, plain: Plain) -> Executable:
         tuple(value_from(v) for v in plain["outputs"]),
         tuple(plain["sources"]),
         tuple(_step_from(reader, step) for step in plain["steps"]),
-        tuple(NodePlacement(*row) for row in plain["placement"]),
+        tuple(_placement_from(*row) for row in plain["placement"]),
         {name: reader.array(head) for name, head in plain["constants"].items()},
         tuple(
             UsedKernel(name, digest, origin, tuple(nodes)) for name, digest, origin, nodes in plain["kernels"]

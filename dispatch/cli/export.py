@@ -16,7 +16,6 @@ from onedispatch.dispatch.artifact.loading import opened
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.models import with_executable
 from onedispatch.dispatch.export.assignment import assignment
 from onedispatch.dispatch.export.model_explorer import node_data, placement_data
 from onedispatch.dispatch.export.netron import attachment
@@ -107,7 +106,7 @@ def export(
     proto = _proto(model, compiling)
     files = targets.files(onnx=proto is not None)
     _check(model, files, targets.all, proto)
-    compiled = with_executable(model, compiling)
+    compiled = opening.with_executable(model, compiling)
     with out.working("timing"):
         report = compiled.timing(trace="trace" in files)
     written = [*_written(files, report, _facts(compiled, report, proto), proto)]

@@ -28,6 +28,7 @@ class NodePlacement:
     ``device`` is ``npu``, ``cpu`` or ``folded`` (computed at compile time). ``reason`` says it all; of it,
     ``nearest`` is what would map where the node does not, ``remark`` which rules and bodies were tried and
     what failed there, ``engine`` what computes it on the host (known once a session has been asked).
+    ``operators`` are the device operators that it is part of, by the names that reports have.
     """
 
     node: str
@@ -37,6 +38,7 @@ class NodePlacement:
     nearest: str = ""
     remark: str = ""
     engine: str = ""
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,13 @@ def placement_of(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement
     pieces: dict[str, list[tuple[Node, Unit]]] = {}  # by node of the model that gave way to them
     models: dict[str, Node] = {}
     moved: set[str] = set()
+    operators: dict[str, dict[str, None]] = {}
     for unit in (unit for region in regions for unit in region.units):
         for node in unit.nodes:
             origin = graph.origins.get(node.name)
+            if unit.operator is not None:
+                for model in origin.nodes if origin else (node,):
+                    operators.setdefault(model.name, {})[unit.operator.name] = None
             for model in origin.nodes if origin else ():
                 models[model.name] = model
                 pieces.setdefault(model.name, []).append((node, unit))
@@ -39,7 +43,10 @@ def placement_of(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement
     for name, given in pieces.items():
         rows[name] = _joined(graph, models[name], given)
     order = {name: index for index, name in enumerate(graph.order)}
-    return tuple(sorted(rows.values(), key=lambda row: order.get(row.node, len(order))))
+    return tuple(
+        replace(row, operators=tuple(operators.get(row.node, ())))
+        for row in sorted(rows.values(), key=lambda row: order.get(row.node, len(order)))
+    )
 
 
 def host_reason(graph: Graph, node: Node, unit: Unit) -> str:

@@ -7,9 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from onedispatch.dispatch.export.nodes import ModelFacts, NodeFacts
-
-PROVIDER = "OneDispatchExecutionProvider"
-HOST_PROVIDER = "CPUExecutionProvider"
+from onedispatch.dispatch.ort.providers import HOST, PROVIDER
 
 
 def assignment(facts: ModelFacts) -> list[dict[str, Any]]:
@@ -23,7 +21,7 @@ def assignment(facts: ModelFacts) -> list[dict[str, Any]]:
             continue
         if node.dispatch is None:
             if on_host is None:
-                subgraphs.append({"ep_name": HOST_PROVIDER, "nodes": (on_host := [])})
+                subgraphs.append({"ep_name": HOST, "nodes": (on_host := [])})
             on_host.append(_node(node))
             continue
         on_host = None

@@ -62,14 +62,18 @@ def facts_of(
 ) -> ModelFacts:
     """Returns the facts. ``model``: the onnx.ModelProto, where there is one."""
     protos = {} if model is None else named_nodes(model)
-    by_node = _rows_by_node(report.profile)
+    by_name = _rows_by_operator(report.profile)
+    beside: dict[str, list[str]] = defaultdict(list)
+    for row in placement:
+        for name in row.operators:
+            beside[name].append(row.node)
     dispatch: int | None = None  # of an alias: that of the operators around it
     nodes: list[NodeFacts] = []
     for row in placement:
-        rows = by_node.get(row.node, ())
+        rows = [one for name in row.operators for one in by_name.get(name, ())]
         dispatch = rows[0].dispatch if rows else dispatch
         where = (dispatch or 0) if row.device == "npu" else None
-        nodes.append(_node(row, rows, protos.get(row.node), where))
+        nodes.append(_node(row, rows, beside, protos.get(row.node), where))
     graph = "" if model is None else model.graph.name
     return ModelFacts(device, array_hz, report.cycles, tuple(nodes), graph)
 
@@ -79,16 +83,22 @@ def named_nodes(model: Any) -> dict[str, Any]:
     return dict(zip(node_names(model.graph.node), model.graph.node, strict=True))
 
 
-def _rows_by_node(profile: Profile | None) -> Mapping[str, Sequence[RowProfile]]:
+def _rows_by_operator(profile: Profile | None) -> Mapping[str, Sequence[RowProfile]]:
     found: dict[str, list[RowProfile]] = defaultdict(list)
     for row in () if profile is None else profile.rows:
-        for name in row.nodes:
-            found[name].append(row)
+        if row.nodes:
+            found[row.name].append(row)
     return found
 
 
-def _node(row: NodePlacement, rows: Sequence[RowProfile], proto: Any, dispatch: int | None) -> NodeFacts:
-    beside = dict.fromkeys(name for one in rows for name in one.nodes if name != row.node)
+def _node(
+    row: NodePlacement,
+    rows: Sequence[RowProfile],
+    beside: Mapping[str, Sequence[str]],
+    proto: Any,
+    dispatch: int | None,
+) -> NodeFacts:
+    others = dict.fromkeys(name for one in rows for name in beside[one.name] if name != row.node)
     return NodeFacts(
         row.node,
         row.op_type,
@@ -99,9 +109,9 @@ def _node(row: NodePlacement, rows: Sequence[RowProfile], proto: Any, dispatch: 
         () if proto is None else tuple(proto.input),
         () if proto is None else tuple(proto.output),
         tuple(one.name for one in rows),
-        tuple(beside),
+        tuple(others),
         dispatch,
-        sum(one.cycles / len(one.nodes) for one in rows),
+        sum(one.cycles / len(beside[one.name]) for one in rows),
         bound_of(_added(one.parts for one in rows)) if rows else "",
     )
 

@@ -23,7 +23,7 @@ from onedispatch.dispatch.runtime.trace import (
     Span,
     Trace,
 )
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 
 _OWN_NAMES = (LAUNCH, RELOAD, END)  # kinds of rows that are no operators
 _TILES = ("shim", "memory tile")  # by row; cores come behind
@@ -162,7 +162,7 @@ def _cores(trace: Trace) -> Iterator[Track]:
             wait = Slice(events.LOCK_STALL, span.start, span.cycles, "lock", {"cycles": span.cycles})
             slices.setdefault((span.column, span.row), []).append(wait)
     for (column, row), found in sorted(slices.items()):
-        yield Track(f"core {column},{row}", nested((found,)), "cores")
+        yield Track(f"core {tile_name(column, row)}", nested((found,)), "cores")
 
 
 def _channels(trace: Trace) -> Iterator[Track]:
@@ -225,7 +225,8 @@ def _group(row: int) -> str:
 
 
 def _tile(span: Span) -> str:
-    return f"{_TILES[span.row] if span.row < len(_TILES) else 'core'} {span.column},{span.row}"
+    kind = _TILES[span.row] if span.row < len(_TILES) else "core"
+    return f"{kind} {tile_name(span.column, span.row)}"
 
 
 def _title(span: Span) -> str:

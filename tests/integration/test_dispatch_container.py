@@ -215,7 +215,7 @@ def test_foreign_files_and_versions(saved: bytes, tmp_path: Path) -> None:
     for data, text in (
         (b"", "starts with"),
         (small().SerializeToString(), "starts with"),
-        (saved[:8] + b"\x06\x00\x00\x00" + saved[12:], "version 6; accepted: version 9"),
+        (saved[:8] + b"\x06\x00\x00\x00" + saved[12:], "version 6; accepted: version 10"),
     ):
         path.write_bytes(data)
         with pytest.raises(CompiledModelError, match=text):

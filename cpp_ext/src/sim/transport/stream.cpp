@@ -80,7 +80,8 @@ Link Array::cause_of(const Channel& s, uint64_t start) const {
 void Array::count_ddr(Channel& c, uint64_t words) {
   if (!c.region) return;
   (c.mm2s ? c.region->bytes_read : c.region->bytes_written) += 4 * words;
-  if (options_.profile) profile_.transfer(tiles_[c.tile].column, !c.mm2s, std::min(c.segment_start, now), now, 4 * words);
+  const uint64_t since = c.state == ChannelState::kMoving ? std::min(c.segment_start, now) : now;  // headers are taken at once
+  if (options_.profile) profile_.transfer(tiles_[c.tile].column, !c.mm2s, since, now, 4 * words);
 }
 
 void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start, uint64_t packets) {
