@@ -133,8 +133,8 @@ def _values(session: InferenceSession, feed: dict[str, Array], *, quiet: bool) -
 def _traced(session: InferenceSession, trace: str | None, json: bool) -> RunReport | None:
     """The report of the run, its trace written to where ``--trace`` says."""
     report = session.last_run
-    if report is not None and trace is not None and not (json and trace == traces.TABLE):
-        traces.write(trace, report)
+    if report is not None:
+        traces.write_asked(trace, report, json)
     return report
 
 
@@ -249,14 +249,16 @@ def time_model(
     """
     traces.check_target(trace)
     opening.keep(model, traces.file_of(trace))
+    if asked.asked and trace is not None:
+        given = "a trace of several combinations"
+        raise InputError("--trace", given, "one of them", "leave --devices, --batch and --sweep out")
     if asked.asked:
         what_if.answer(model, compiling, asked, json)
         return
     compiled = with_executable(model, compiling)
     with out.working("timing"):
         report = compiled.timing(trace=trace is not None)
-    if trace is not None and not (json and trace == traces.TABLE):
-        traces.write(trace, report)
+    traces.write_asked(trace, report, json)
     summary = verdict.of(compiled, report)
     if json:
         out.print_json({"device": compiled.device, "summary": summary.as_dict(), "report": report.as_dict()})

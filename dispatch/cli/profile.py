@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from onedispatch.dispatch.base.arguments import choice, integer
-from onedispatch.dispatch.cli import opening, verdict
+from onedispatch.dispatch.cli import opening, traces, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.inspection import inspected
 from onedispatch.dispatch.cli.page import Html, write_page
@@ -45,6 +45,7 @@ def profile(
     top: Annotated[int, typer.Option(help="Operators that are listed; 0 lists all.")] = 20,
     tiles: Annotated[bool, typer.Option("--tiles", help="What each tile did, too.")] = False,
     html: Html = None,
+    trace: traces.Target = None,
     json: out.Json = False,
 ) -> None:
     """Say what the time of a run goes into, and what bounds each operator, without running the model.
@@ -57,14 +58,17 @@ def profile(
     """
     order = _ORDERS[choice("--sort", sort, tuple(_ORDERS))]
     most = integer("--top", top, 0, 1 << 31)
-    opening.keep(model, html)
+    traces.check_target(trace)
+    for file in (html, traces.file_of(trace)):
+        opening.keep(model, file)
     compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
     with observing() as seen:
         compiled = opening.with_executable(model, compiling)
     if html is not None:
         write_page(html, model, compiled, inspected(compiled), seen)
     with out.working("timing"):
-        report = compiled.timing()
+        report = compiled.timing(trace=trace is not None)
+    traces.write_asked(trace, report, json)
     summary = verdict.of(compiled, report)
     found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(seen.macs.macs.by_node)
     if json:

@@ -42,8 +42,14 @@ def file_of(target: str | None) -> Path | None:
     return None if target in (None, TABLE) else Path(target)
 
 
-def write(target: str, report: RunReport) -> None:
-    """The trace, where ``target`` says; nothing for a model that runs on the host alone."""
+def write_asked(target: str | None, report: RunReport, json: bool) -> None:
+    """The trace, where ``--trace`` asks for one; with ``--json`` no table."""
+    if target is not None and not (json and target == TABLE):
+        _write(target, report)
+
+
+def _write(target: str, report: RunReport) -> None:
+    """Nothing for a model that runs on the host alone."""
     trace = report.trace
     if trace is None:
         out.tell("no kernel ran, so there is no trace", to=out.errors)

@@ -352,16 +352,20 @@ def test_writing_refuses_what_it_cannot_write(tmp_path: Path, monkeypatch: pytes
 def test_commands_write_timelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("m.onnx").write_bytes(network("image").SerializeToString())
-    for command in (["time", "m.onnx"], ["run", "m.onnx", "--random"]):
+    for command in (["time", "m.onnx"], ["profile", "m.onnx"], ["run", "m.onnx", "--random"]):
         done = CliRunner().invoke(app, [*command, "--trace", "t.json"])
         assert done.exit_code == 0, done.output
         events = json.loads(Path("t.json").read_bytes())["traceEvents"]
+        Path("t.json").unlink()
         assert {"operators", "controller", "requests"} <= {
             one["args"]["name"] for one in events if one["name"] == "thread_name"
         }
     assert "od::conv" in CliRunner().invoke(app, ["time", "m.onnx", "--trace", "-"]).output
     with pytest.raises(od.InputError, match="--trace"):
         CliRunner().invoke(app, ["time", "m.onnx", "--trace", "t.txt"], catch_exceptions=False)
+    with pytest.raises(od.InputError, match="several combinations"):
+        command = ["time", "m.onnx", "--devices", "npu1,npu2", "--trace", "t.json"]
+        CliRunner().invoke(app, command, catch_exceptions=False)
     Path("m.json").write_bytes(Path("m.onnx").read_bytes())
     before = Path("m.json").read_bytes()
     with protecting_files():
