@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
+from onedispatch.dispatch.runtime.profile import PARTS
 from onedispatch.dispatch.runtime.summary import duration
 from onedispatch.dispatch.tools.advice.edits import KINDS
 from onedispatch.transactions.base.errors import InputError
@@ -212,3 +213,14 @@ def test_profiles_are_sorted_and_cut(written: Path) -> None:
     assert "conv1 (conv)" in text and "softmax" in text and "and 6 more: --top 0 lists all" in text
     result = CliRunner().invoke(app, ["profile", "models/digits.onnx", "--sort", "colour"])
     assert result.exit_code == 1 and "--sort" in str(result.exception)
+
+
+def test_the_profile_of_the_page_is_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onedispatch.dispatch.cli import output
+
+    monkeypatch.setattr(output.console, "_width", 80)
+    page = (Path(__file__).parents[2] / "dispatch" / "PROFILING.md").read_text(encoding="utf-8")
+    command, _, printed = page.partition("```text\n$ onedispatch ")[2].partition("```")[0].partition("\n")
+    assert [line.rstrip() for line in onedispatch(*command.split()).splitlines()] == printed.splitlines()
+    missing = [part for part in PARTS if f"\n| {part} | " not in page]
+    assert not missing
