@@ -30,6 +30,7 @@ from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import check_target, write_file
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import counted
 
 _Json = Callable[[ModelFacts], Any]
@@ -105,7 +106,9 @@ def export(
     """
     proto = _proto(model, compiling)
     files = targets.files(onnx=proto is not None)
-    _check(model, files, targets.all, proto)
+    if targets.all is not None:
+        _make(targets.all)
+    _check(model, files, proto)
     compiled = opening.with_executable(model, compiling)
     with out.working("timing"):
         report = compiled.timing(trace="trace" in files)
@@ -133,7 +136,16 @@ def _proto(model: str, compiling: opening.CompileFlags) -> Any | None:
     return read_proto(source)
 
 
-def _check(model: str, files: dict[str, list[Path]], folder: Path | None, proto: Any | None) -> None:
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reraise_from_handler(error)
+        given = f"{str(folder)!r}: {getattr(error, 'strerror', None) or error}"
+        raise InputError("--all", given, "a folder that can be made") from error
+
+
+def _check(model: str, files: dict[str, list[Path]], proto: Any | None) -> None:
     """Refuses what cannot be written before anything is computed."""
     for path in (path for paths in files.values() for path in paths):
         opening.keep(model, path)
@@ -166,7 +178,6 @@ def _written(
         for path in paths:
             content = _content(name, path, report, facts, proto)
             if content is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
                 check_target(path)
                 write_file(path, content)
                 yield path

@@ -162,6 +162,7 @@ PATHS = [
     for name, one in options("path", "text")
     if "--output" not in one.opts
     and one.opts[0] not in ("--html", "--svg", "--trace", "--markdown", "--write-baseline")
+    and (name != "export" or one.opts[0] in ("--all", "--device", "--catalog"))  # others are outputs
 ]
 assert len(PATHS) > 10
 
@@ -180,6 +181,7 @@ WRITING = {
     "inspect": ["m.onnx", "--html"],
     "profile": ["m.onnx", "--html"],
     "gate": ["m.onnx", "--write-baseline"],
+    "export": ["m.onnx", "--netron"],
     "diff": ["m.onnx", "m.onnx", "--markdown"],
     "txn explain": ["m.bin", "--svg"],
     "txn assemble": ["m.txt", "-o"],
