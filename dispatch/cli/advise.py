@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,24 +27,36 @@ def advise(
 
     An input of one number is frozen to the values that the model compares it with; nodes on the host compute
     in a type that cores have, between casts; nodes at the end or the beginning that stay on the host are cut
-    off; then bfloat16, and other devices. Each edit is compiled and timed. --apply writes the model with
-    those that help, one after the other; the options that help beside them are printed.
+    off; then bfloat16, int8 and other devices. Open dimensions get sizes that fit the model. Each edit is
+    compiled and timed. --apply writes the model with those that help, one after the other; the options that
+    help beside them are printed.
     """
     opening.keep(model, apply)
     proto = verdict.proto_of(model)
+    sizes = opening.fitting(opening.open_model(model, compiling), compiling.shapes)
     with out.working("compiling") as status:
-        advice = verdict.advisor(proto, compiling, status).advise(
+        advice = verdict.advisor(proto, compiling, status, sizes).advise(
             [name for name in device_names() if "_" not in name and find_device(name).name == name]
         )
     if apply is not None:
         write_file(apply, advice.model.SerializeToString())
     if json:
-        found = {"before": advice.before.as_dict(), "together": advice.together.as_dict()}
+        found: dict[str, Any] = {
+            "sizes": sizes,
+            "before": advice.before.as_dict(),
+            "together": advice.together.as_dict(),
+        }
         trials = [trial.as_dict() for trial in advice.trials]
         best = [edit.text for edit in advice.best]
         out.print_json(found | {"trials": trials, "best": best, "options": advice.options})
         return
+    if sizes:
+        out.tell(f"open dimensions are taken as {_named(sizes)}, which fit the model; --shape names others")
     _show(advice, model, apply)
+
+
+def _named(sizes: opening.Shapes) -> str:
+    return ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in sizes.items())
 
 
 def _show(advice: Advice, model: str, apply: Path | None) -> None:

@@ -353,16 +353,21 @@ def taken_as_one(compiled: CompiledModel, shapes: Shapes, *, quiet: bool = False
 
 def suggested(compiled: CompiledModel, shapes: Shapes) -> str:
     """Options that name sizes which the model takes, for inputs that ``shapes`` leaves open; "" for none."""
+    fits = fitting(compiled, shapes)
+    return " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in fits.items())
+
+
+def fitting(compiled: CompiledModel, shapes: Shapes) -> Shapes:
+    """Sizes which the model takes, for inputs that ``shapes`` leaves open; {} where none are found."""
     from onedispatch.dispatch.tools.open_sizes import fitting_sizes
 
     graph = compiled.source
     inputs = _open_inputs(compiled, shapes)
     if graph is None or compiled.deciding or not inputs:
-        return ""
+        return {}
     known = {v.name: v.concrete_shape for v in compiled.inputs if v.is_concrete} | shapes
     fits = fitting_sizes(graph, inputs, known)
-    texts = {one.name: ",".join(map(str, fits[one.name])) for one in inputs if fits}
-    return " ".join(f"--shape {name}={text}" for name, text in texts.items())
+    return {one.name: fits[one.name] for one in inputs if fits}
 
 
 def _open_inputs(compiled: CompiledModel, shapes: Shapes) -> list[Value]:

@@ -67,13 +67,19 @@ def moves(
     return {node: edit.text for node, edit in found.items()}
 
 
-def advisor(proto: ModelProto, flags: opening.CompileFlags, status: Any) -> Advisor:
-    """What tries edits as the flags of a command say; ``status``, where there is one, shows which."""
+def advisor(
+    proto: ModelProto, flags: opening.CompileFlags, status: Any, sizes: opening.Shapes | None = None
+) -> Advisor:
+    """What tries edits as the flags of a command say; ``status``, where there is one, shows which.
+
+    ``sizes`` are of inputs whose dimensions the flags leave open.
+    """
+    shapes = (sizes or {}) | flags.shapes
     return Advisor(
         proto,
         flags.requested.given | {"cache": False},  # trials are not asked for again
-        flags.shapes,
-        lambda compiled: opening.concrete(compiled, flags.shapes),
+        shapes,
+        lambda compiled: opening.first_executable(compiled, shapes, quiet=True)[1],
         lambda text: status and status.update(Text(out.visible(f"trying: {text}"))),
     )
 

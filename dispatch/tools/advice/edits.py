@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.tools import recipes
 from onedispatch.transactions.base.text import counted
 
 # Element types that cores have no kernels for, and those in which the same is computed there.
@@ -25,7 +27,9 @@ _NARROWER: Mapping[int, int] = {
 _WORDS: Mapping[int, str] = {TensorProto.INT32: "tensor(int32)", TensorProto.FLOAT: "tensor(float)"}
 _COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 # In the order in which they are taken together: what gives up least comes first.
-KINDS = ("freeze", "narrow", "cast", "cut", "precision", "device")
+KINDS = ("freeze", "narrow", "cast", "cut", "precision", "int8", "device")
+_INT8 = next(recipe for recipe in recipes.RECIPES if recipe.name == "int8")
+_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _MOST_VALUES = 4  # that an input is frozen to, each in its turn
 _MOST_CASTS = 12  # nodes, those that make the most bytes first
 
@@ -61,6 +65,7 @@ def edits_of(
         *hosted.casts(model),
         *hosted.cuts(model),
         *_precisions(model, options),
+        *_integers(model, executable),
         *(
             Edit("device", f"device {name}", options={"device": name})
             for name in devices
@@ -356,6 +361,32 @@ def _precisions(model: ModelProto, options: Mapping[str, str]) -> Iterator[Edit]
     has_floats = any(tensor.data_type == TensorProto.FLOAT for tensor in model.graph.initializer)
     if has_floats and options.get("precision", "fp32") == "fp32":
         yield Edit("precision", "precision bf16", options={"precision": "bf16"}, caution="8 bits of mantissa")
+
+
+def _integers(model: ModelProto, executable: Executable) -> Iterator[Edit]:
+    """The model in int8, for its time alone: it is calibrated with random numbers."""
+    types = {node.op_type for node in model.graph.node}
+    if types.isdisjoint(recipes.PRODUCTS) or types & {
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+    }:
+        return
+    if all(value.is_concrete and value.dtype for value in executable.inputs):
+        shapes = {one.name: (one.concrete_shape, one.dtype) for one in executable.inputs}
+        caution = "accuracy: onedispatch quantize measures it on data of yours"
+        yield Edit("int8", "int8, by onnxruntime's quantiser", _Int8(shapes), caution=caution)
+
+
+@dataclass(frozen=True)
+class _Int8:
+    inputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | None]]
+
+    def __call__(self, model: ModelProto) -> ModelProto:
+        rng, feed = np.random.default_rng(0), {}
+        for name, (shape, dtype) in self.inputs.items():
+            feed[name] = rng.standard_normal(shape).astype(dtype)
+        return recipes.made(_INT8, recipes.prepared(model), [feed])
 
 
 def _copy(model: ModelProto) -> ModelProto:

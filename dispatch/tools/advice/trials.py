@@ -163,12 +163,12 @@ class Advisor:
             return Trial(edit, state.summary, None, error.statement())
 
     def _best(self, before: Summary, trials: Sequence[Trial]) -> Advice:
-        """Takes edits by kind, of a kind the best first, while each still helps; but for devices.
+        """Takes edits by kind, of a kind the best first, while each still helps; no device, and no int8.
 
         Each kind's edits are those of the model as the kinds before left it.
         """
         state = _State(self._model, {}, before)
-        for kind in KINDS[:-1]:
+        for kind in KINDS[:-2]:  # what int8 does to the answers, and which NPU it is to be, is not known here
             if state.taken:
                 trials = self._trials_after(state, kind)
             found = [trial for trial in trials if trial.edit.kind == kind and trial.helps]
