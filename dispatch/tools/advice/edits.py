@@ -366,11 +366,7 @@ def _precisions(model: ModelProto, options: Mapping[str, str]) -> Iterator[Edit]
 def _integers(model: ModelProto, executable: Executable) -> Iterator[Edit]:
     """The model in int8, for its time alone: it is calibrated with random numbers."""
     types = {node.op_type for node in model.graph.node}
-    if types.isdisjoint(recipes.PRODUCTS) or types & {
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-    }:
+    if types.isdisjoint(recipes.PRODUCTS) or types & _QUANTISED:
         return
     if all(value.is_concrete and value.dtype for value in executable.inputs):
         shapes = {one.name: (one.concrete_shape, one.dtype) for one in executable.inputs}
