@@ -64,8 +64,7 @@ def inspect(
         compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
     with pass_observers(passes, dump_passes) as report, observing() as seen:
         compiled = with_executable(model, compiling)
-    placed = placed_of(compiled)
-    rows = inspected(compiled)
+    rows = inspected(compiled, model, compiling)
     if html is not None:
         write_page(html, model, compiled, rows, seen)
     if json:
@@ -78,10 +77,9 @@ def inspect(
         return
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
-    for key, executable, placement in placed:
+    for row, (key, executable, placement) in zip(rows, placed_of(compiled), strict=True):
         summary = verdict.of_executable(compiled, executable, placement)
-        moves = verdict.moves(model, executable, summary, compiling)
-        verdict.show(summary, moves, full=full)
+        verdict.show(summary, row["edits"], full=full)
         out.tell(f"\n{compiled.device}, {compiled.precision}, {key}\n")
         for name, array in compiled.frozen.items():
             out.tell(f"input {name}, frozen: {bounded_repr(array.tolist())}")
@@ -100,9 +98,14 @@ def placed_of(compiled: CompiledModel) -> list[Placed]:
     return [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
 
 
-def inspected(compiled: CompiledModel) -> list[dict[str, Any]]:
-    """What ``inspect --json`` says of each executable."""
-    return [_row(compiled, *row) for row in placed_of(compiled)]
+def inspected(compiled: CompiledModel, model: str, compiling: opening.CompileFlags) -> list[dict[str, Any]]:
+    """What ``inspect --json`` says of each executable; ``edits``: those that were tried, and move a node."""
+    rows = []
+    for key, executable, placement in placed_of(compiled):
+        summary = verdict.of_executable(compiled, executable, placement)
+        judged = {"summary": summary.as_dict(), "edits": verdict.moves(model, executable, summary, compiling)}
+        rows.append(_row(compiled, key, executable, placement) | judged)
+    return rows
 
 
 def _row(
@@ -115,7 +118,6 @@ def _row(
         "dimension_names": _sizes(compiled, executable),
         "frozen": {name: array.tolist() for name, array in compiled.frozen.items()},
         "device_notes": list(notes_of(compiled.target)),
-        "summary": verdict.of_executable(compiled, executable, placement).as_dict(),
     }
 
 

@@ -65,7 +65,7 @@ def profile(
     with observing() as seen:
         compiled = opening.with_executable(model, compiling)
     if html is not None:
-        write_page(html, model, compiled, inspected(compiled), seen)
+        write_page(html, model, compiled, inspected(compiled, model, compiling), seen)
     with out.working("timing"):
         report = compiled.timing(trace=trace is not None)
     traces.write_asked(trace, report, json)

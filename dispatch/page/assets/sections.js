@@ -28,11 +28,14 @@ function summary(one) {
 function host(one) {
   const rows = one.nodes.filter((node) => node.device === "cpu");
   if (!rows.length) return null;
+  const edits = one.inspected.edits || {};
+  const moves = { id: "edit", label: "what moves it, tried", value: (row) => edits[row.node] || "", kind: "text", cell: (row) => named(edits[row.node] || "\u2013", 200) };
   return section("host", "Nodes on the host", note("Why each is there, and the nearest that the NPU would take. `onedispatch advise` tries edits of the model that move them."), table({
     caption: "nodes on the host", rows, first: 8, text: (row) => [row.node, row.op_type, row.reason, row.nearest, row.engine].join(" "),
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: reasonCell },
-      { id: "nearest", label: "what would map", value: (row) => row.nearest, kind: "text", cell: (row) => named(row.nearest || "\u2013", 600) }] }).element);
+      { id: "nearest", label: "what would map", value: (row) => row.nearest, kind: "text", cell: (row) => named(row.nearest || "\u2013", 600) },
+      ...(Object.keys(edits).length ? [moves] : [])] }).element);
 }
 function reasonCell(row) {
   const more = [["also tried", row.remark], ["computed by", row.engine]].filter(([, text]) => text);
