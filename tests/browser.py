@@ -32,7 +32,7 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 SECONDS = 30.0  # for one answer
-# The browser reads descriptor 3 and writes descriptor 4, whatever they are here.
+# The browser reads descriptor 3 and writes descriptor 4, which may be others here.
 _START = """
 import fcntl, os, sys
 pipes = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]

@@ -25,7 +25,7 @@ from tests.tables import NIGHTLY
 ROOT = Path(__file__).resolve().parent.parent
 # Runs of a device are made from their recordings too, and compared; also in processes that tests start.
 os.environ.setdefault("ONEDISPATCH_RECORD", "off" if NIGHTLY else "verify")
-# Commands keep no compiled models in the folder of whoever runs the tests.
+# Commands keep no compiled models in the home folder.
 os.environ.setdefault("ONEDISPATCH_CACHE", "off")
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)

@@ -117,7 +117,7 @@ def _file(
 
 
 def joined(text: bytes, blobs: bytes) -> bytes:
-    """The file of a description, as MessagePack or not, and blobs, whatever they are."""
+    """The file of a description, as MessagePack or not, and blobs of any content."""
     return b"".join(_file(text, [blobs], len(blobs)))
 
 

@@ -27,7 +27,7 @@ SHARES = {
     "emit-operators": 22,
     "fuse": 11,
 }
-_TOLD_FROM = 1.0  # seconds, before which nobody asks how long it takes
+_SHOWN_FROM = 1.0  # seconds, before which no time is shown
 
 
 class Stages:
@@ -59,7 +59,7 @@ class Stages:
     def left(self) -> float | None:
         """About how many seconds are left; None where too little is done to say so."""
         done, now = sum(self._done.values()), self._clock()
-        if done < SHARES["import"] or now - self._start < _TOLD_FROM:
+        if done < SHARES["import"] or now - self._start < _SHOWN_FROM:
             return None
         whole = (self._at - self._start) * self._whole / done
         return max(0.0, self._start + whole - now)
@@ -72,8 +72,8 @@ class Stages:
 
     def __str__(self) -> str:
         left = self.left
-        told = "" if left is None else f", about {max(1, round(left))} s left"
-        return f"{self._text}: {self._running}{told}" if self._running else self._text
+        rest = "" if left is None else f", about {max(1, round(left))} s left"
+        return f"{self._text}: {self._running}{rest}" if self._running else self._text
 
     def __rich__(self) -> Text:
         return Text(out.visible(str(self)), no_wrap=True, overflow="ellipsis")

@@ -71,7 +71,7 @@ class PassObserver(Protocol):
 
 @runtime_checkable
 class PassAnnouncer(Protocol):
-    """An observer that is told of a pass before it runs, too."""
+    """An observer that sees a pass before it runs, too."""
 
     def before(self, runs: Pass) -> None: ...
 

@@ -3,7 +3,7 @@
 
 ``ONEDISPATCH_CACHE`` is ``on``, ``off`` or a folder. Where it is not set, commands keep models in
 ``~/.cache/onedispatch`` (``XDG_CACHE_HOME`` says another place) unless ``CI`` is set; programs keep none,
-since a library should not write files that nobody asked for.
+since a library should write no files unasked.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people are told of a node, as names and texts; and the same in a model's ``metadata_props``."""
+"""What is said of a node, as names and texts; and the same in a model's ``metadata_props``."""
 
 from __future__ import annotations
 

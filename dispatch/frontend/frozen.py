@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of a model that become constants of it, with values that whoever compiles it chose."""
+"""Inputs of a model that become constants of it, with values that the caller of ``compile`` chose."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Graph:
     ir_version: int
     folded: tuple[Folded, ...] = ()
     order: tuple[str, ...] = ()  # names of all nodes of the model, in its order
-    # Inputs of the model that whoever compiles it made constants.
+    # Inputs of the model that the caller of ``compile`` made constants.
     frozen: Mapping[str, Array] = field(default_factory=dict, repr=False)
     # Run-time values that the executable is compiled for; only shape operands may use them.
     decided: Mapping[str, Array] = field(default_factory=dict, repr=False)

@@ -26,7 +26,7 @@ class IgnoredOptionWarning(UserWarning):
 
 @public
 def set_default_logger_severity(severity: int) -> None:
-    """Sets from which severity on the process is told of anything: from 3 on no ``IgnoredOptionWarning``."""
+    """Sets from which severity on the process warns: from 3 on no ``IgnoredOptionWarning``."""
     global _severity
     where = "set_default_logger_severity"
     _severity = LoggingLevel(arguments.integer(where, severity, LoggingLevel.VERBOSE, LoggingLevel.FATAL))

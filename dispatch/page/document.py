@@ -54,7 +54,7 @@ def _asset(name: str) -> str:
 
 
 def _script() -> str:
-    """All scripts as one, whose names nobody outside sees."""
+    """All scripts as one, whose names stay inside."""
     bodies = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
     return f'"use strict";\n(() => {{\n{bodies}}})();\n'
 

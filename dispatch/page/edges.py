@@ -52,7 +52,7 @@ class EdgeObserver:
     def members(self, names: Sequence[str], step: DeviceStep) -> list[list[int]]:
         """For each operator of a step, the nodes of these names that it computes, as indices.
 
-        Where nobody saw what a node was made of, it is the one whose name its own begins with.
+        Where it is not known what a node was made of, it is the one whose name its own begins with.
         """
         at = {name: index for index, name in enumerate(names)}
 

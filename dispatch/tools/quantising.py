@@ -36,7 +36,7 @@ def quantised(
 
     Weights are int8. Activations are ``"s8"`` or ``"s16"`` around zero, or ``"u8"`` or ``"u16"`` around a
     zero point. ``calibration`` is a name of onnxruntime's methods; ``op_types`` are all that are quantised,
-    () for whatever it can; nodes named in ``exclude`` stay in floats. Raises what the quantiser raises.
+    () for all that it can; nodes named in ``exclude`` stay in floats. Raises what the quantiser raises.
     """
     from onnxruntime.quantization import (
         CalibrationDataReader,

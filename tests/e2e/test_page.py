@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML page in a browser: nothing overflows, no heading is broken inside a word, nothing complains or
-asks for anything, and what a reader does with it works. Names are text, whatever they are."""
+asks for anything, and what a reader does with it works. Names of any content are text."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def ort(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test is told of what means nothing, and most do not care."""
+    """Every test sees warnings of what means nothing; most ignore them."""
     monkeypatch.setattr(without_meaning, "_named", set())
     monkeypatch.setattr(without_meaning, "_severity", od.LoggingLevel.WARNING)
     with warnings.catch_warnings():
@@ -455,7 +455,7 @@ def test_entries_and_runs_are_named_once() -> None:
 
 
 def test_what_says_nothing_of_use_is_quiet() -> None:
-    """Defaults, names of ours, and options of which only errors are to be told."""
+    """Defaults, names of ours, and options that warn of errors alone."""
     ours = ["OneDispatchExecutionProvider", "CPUExecutionProvider"]
     assert warned(lambda: session(od, od.SessionOptions(), providers=ours)) == []
     quiet = odd_options(log_severity_level=3, enable_cpu_mem_arena=False)

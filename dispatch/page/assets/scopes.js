@@ -2,7 +2,7 @@
 // Which boxes a graph has: nodes, operators, or name scopes that are closed. Scopes are the parts of names before
 // each "/" and "."; a number belongs to what it counts, as in "layer.3".
 
-const DEPTH = 12; // scopes within scopes that are told apart
+const DEPTH = 12; // scopes within scopes that are distinguished
 const AT_FIRST = 90; // boxes that a graph opens with, where its names have scopes ...
 const FEW = 12; // ... and more where it would open with fewer than these
 
