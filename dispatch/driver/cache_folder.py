@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder in which compiled models are kept, if they are: ``model_cache`` writes and reads them.
 
-``ONEDISPATCH_CACHE`` is ``on``, ``off`` or a folder. Where it is not set, commands keep models in
-``~/.cache/onedispatch`` (``XDG_CACHE_HOME`` says another place) unless ``CI`` is set; programs keep none,
-since a library should write no files unasked.
+``ONEDISPATCH_CACHE`` is ``on``, ``off`` (or another word for these, such as ``0``) or a folder. Where it is
+not set, commands keep models in ``~/.cache/onedispatch`` (``XDG_CACHE_HOME`` says another place) unless
+``CI`` is set; programs keep none, since a library should write no files unasked.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.signature import bounded_repr
 
 ENVIRONMENT = "ONEDISPATCH_CACHE"
+_WORDS = {"on": True, "1": True, "true": True, "yes": True} | dict.fromkeys(
+    ("", "off", "0", "false", "no"), False
+)
 MOST_BYTES = 2 << 30  # of all entries; the least recently used give way
 SUFFIX = ".od"
 Asked = bool | str | os.PathLike[str] | None
@@ -32,7 +35,7 @@ def folder(asked: Asked = None, *, command: bool = False) -> Path | None:
     """Returns where compiled models are kept, None for nowhere.
 
     Args:
-        asked: True, False, a folder, ``"on"`` or ``"off"``; None: as the environment says.
+        asked: True, False, a folder, or a text as of the environment; None: as that says.
         command: what to do where neither says anything is a command's default, not a program's.
 
     Raises:
@@ -43,9 +46,10 @@ def folder(asked: Asked = None, *, command: bool = False) -> Path | None:
         value = command and os.environ.get("CI", "").lower() not in ("1", "true")
     if not isinstance(value, bool | str | os.PathLike):
         raise InputError("cache", bounded_repr(value), "True, False, a folder, or None")
-    if isinstance(value, bool) or value in ("on", "off", ""):
-        return default_folder() if value in (True, "on") else None
-    return Path(value)
+    said = value if isinstance(value, bool) else _WORDS.get(str(value).lower())
+    if said is None:
+        return Path(str(value))
+    return default_folder() if said else None
 
 
 def default_folder() -> Path:

@@ -35,8 +35,14 @@ from onedispatch.dispatch.frontend.weights import parse_model
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.catalog.layers import layers
 from onedispatch.operators.plugin import registrations
-from onedispatch.transactions.base.errors import CompiledModelError, OneDispatchError, statement_of
+from onedispatch.transactions.base.errors import (
+    CompiledModelError,
+    InputError,
+    OneDispatchError,
+    statement_of,
+)
 from onedispatch.transactions.base.files import real_path
+from onedispatch.transactions.base.signature import bounded_repr
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
@@ -149,10 +155,13 @@ def _of_options(options: CompileOptions, how: ImportOptions) -> Iterator[bytes]:
 
 def _of_values(values: Mapping[str, Any]) -> Iterator[bytes]:
     for name, value in sorted(values.items()):
-        array = np.asarray(value)
-        plain = array.dtype.hasobject or not isinstance(value, np.ndarray | np.generic)
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InputError(name, bounded_repr(value), "numbers, or lists of equal lengths") from error
         yield repr((name, type(value).__name__, str(array.dtype), array.shape)).encode()
-        yield repr(value).encode() if plain else array.tobytes()
+        # All elements: what NumPy prints of a long array leaves the middle out.
+        yield repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
 
 
 def _stamp(path: Path) -> list[tuple[str, int, int]]:

@@ -237,6 +237,27 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("text", ("0", "OFF", "false", "No", ""))
+def test_words_that_switch_it_off(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDISPATCH_CACHE", text)
+    assert folder(command=True) is None
+
+
+def test_every_number_of_a_frozen_list_counts(place: Path) -> None:
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4096] x, float[1, 4096] m)'
+        " => (float[1, 4096] y) { y = Add(x, m) }"
+    )
+    x = np.zeros((1, 4096), np.float32)
+    for number in (1.0, 2.0):
+        row = np.zeros(4096, np.float32)
+        row[2048] = number  # NumPy's text of it leaves this out
+        compiled = od.compile(proto, freeze={"m": [row]}, cache=place)
+        np.testing.assert_array_equal(od.InferenceSession(compiled).run(None, {"x": x})[0], row[None])
+    with pytest.raises(od.InputError, match="lists of equal lengths"):
+        od.compile(proto, freeze={"m": [[1], [1, 2]]}, cache=place)
+
+
 def test_commands_keep_list_and_clear(
     model: Path, place: Path, compiles: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
