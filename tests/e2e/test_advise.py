@@ -17,7 +17,7 @@ import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
 from onedispatch.dispatch.runtime.profile import PARTS
 from onedispatch.dispatch.runtime.summary import duration
-from onedispatch.dispatch.tools.advice.edits import KINDS
+from onedispatch.dispatch.tools.advice.edits import KINDS, _Cut, edits_of
 from onedispatch.transactions.base.errors import InputError
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -105,6 +105,29 @@ def test_what_is_written_is_what_was_timed(written: Path, tmp_path: Path) -> Non
     again = json.loads(onedispatch("profile", target, "--json"))
     assert again["summary"]["seconds"] == found["together"]["seconds"]
     assert again["summary"]["cpu"] == 0
+
+
+def test_what_float32_has_not_is_not_narrowed() -> None:
+    def narrowed(fill: float) -> list[str]:
+        proto = model()
+        proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.full(ROW, fill), "d"))
+        compiled = od.compile(proto)
+        _, executable = compiled.used_last()
+        placement = od.InferenceSession(compiled).placement
+        return [one.kind for one in edits_of(proto, executable, placement, {}, ()) if one.kind == "narrow"]
+
+    assert narrowed(-3e38) == narrowed(-np.inf) == ["narrow"] and not narrowed(-1.7e308)
+
+
+def test_cuts_keep_the_order_of_the_nodes() -> None:
+    names = [f"h{i}" for i in range(8)]
+    x = helper.make_tensor_value_info("x", FLOAT, ROW)
+    nodes = [helper.make_node("Relu", ["x"], [name], name) for name in names]
+    nodes += [helper.make_node("NonZero", [name], [f"n{name}"], f"n{name}") for name in names]
+    outputs = [helper.make_tensor_value_info(f"n{name}", INT64, [2, None]) for name in names]
+    proto = helper.make_model(helper.make_graph(nodes, "g", [x], outputs), ir_version=8)
+    dropped = frozenset(range(8, 16))
+    assert [one.name for one in _Cut(dropped)(proto).graph.output] == names
 
 
 def test_a_model_that_needs_nothing_is_left_alone(tmp_path: Path) -> None:

@@ -199,9 +199,7 @@ class _Hosted:
                 text = f"cut {counted(len(dropped), 'node')} of {len(nodes):,} off its {side}, from {first}"
                 where = "behind" if side == "end" else "before"
                 caution = f"what they compute is left to the caller, {where} the model"
-                yield Edit(
-                    "cut", text, _Cut(frozenset(dropped), self._graphs[0]), node=first, caution=caution
-                )
+                yield Edit("cut", text, _Cut(frozenset(dropped)), node=first, caution=caution)
 
 
 def _closed(nodes: Sequence[NodeProto], hosted: Sequence[bool], side: str) -> set[int]:
@@ -290,10 +288,21 @@ def _narrowed(model: ModelProto) -> Iterator[Edit]:
     ends = (*model.graph.input, *model.graph.output)
     if any(one.type.tensor_type.elem_type == TensorProto.DOUBLE for one in ends):
         return
-    found = any(_is_double(node) for node in model.graph.node)
-    if found or any(one.data_type == TensorProto.DOUBLE for one in model.graph.initializer):
+    attributes = [one for node in model.graph.node for one in node.attribute]
+    constants = [*model.graph.initializer, *(one.t for one in attributes if one.HasField("t"))]
+    doubles = [one for one in constants if one.data_type == TensorProto.DOUBLE]
+    if not all(map(_in_float_range, doubles)):  # what masks are filled with would be infinite
+        return
+    if doubles or any(_is_double(node) for node in model.graph.node):
         caution = "24 bits of mantissa instead of 53"
         yield Edit("narrow", "compute in float32 what is float64", _narrow, caution=caution)
+
+
+def _in_float_range(tensor: TensorProto) -> bool:
+    """Whether no finite element is beyond float32."""
+    array = numpy_helper.to_array(tensor)
+    with np.errstate(over="ignore"):
+        return not np.isinf(array.astype(np.float32)[np.isfinite(array)]).any()
 
 
 def _is_double(node: NodeProto) -> bool:
@@ -327,18 +336,17 @@ def _narrow_tensor(tensor: TensorProto) -> None:
 @dataclass(frozen=True)
 class _Cut:
     dropped: Collection[int]
-    graph: Graph
 
     def __call__(self, model: ModelProto) -> ModelProto:
         made = onnx.shape_inference.infer_shapes(_copy(model))
         nodes = list(made.graph.node)
         known = {one.name: one for one in (*made.graph.value_info, *made.graph.input, *made.graph.output)}
         kept = [node for i, node in enumerate(nodes) if i not in self.dropped]
-        gone = [nodes[i] for i in self.dropped]
+        gone = [nodes[i] for i in sorted(self.dropped)]
         constants = {tensor.name for tensor in made.graph.initializer}
-        makes = {name for node in kept for name in node.output if name}
+        makes = [name for node in kept for name in node.output if name]
         read_by_gone = set().union(*map(_read, gone))
-        made_by_gone = {name for node in gone for name in node.output if name}
+        made_by_gone = dict.fromkeys(name for node in gone for name in node.output if name)
         outputs = [one.name for one in made.graph.output if one.name not in made_by_gone]
         outputs += [name for name in makes if name in read_by_gone and name not in outputs]
         reads = set().union(*map(_read, kept)) if kept else set()
