@@ -37,11 +37,11 @@ class Match:
     def given(self, array: Array, dtype: np.dtype[Any]) -> Array:
         """The reference's numbers in this value's type, rounded and saturated as QuantizeLinear does."""
         if self.quantised is None or array.dtype.kind != "f":
-            return np.ascontiguousarray(array.astype(dtype))
+            return array.astype(dtype, order="C")
         scale, zero = self._along(array)
         bounds = np.iinfo(dtype)
         turned = np.rint(array / scale.astype(np.float32)) + zero
-        return np.ascontiguousarray(np.clip(turned, bounds.min, bounds.max).astype(dtype))
+        return np.asarray(np.clip(turned, bounds.min, bounds.max).astype(dtype), order="C")
 
     def beyond(self, array: Array, dtype: np.dtype[Any]) -> Array:
         """Of each number, whether it lies more than half a step beyond what the integers stand for."""

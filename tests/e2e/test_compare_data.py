@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app, output
+from onedispatch.dispatch.tools.matches import Match
 from onedispatch.dispatch.tools.quantising import quantised
+from onedispatch.operators.declarations.tensor import Quantisation
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -108,6 +110,25 @@ def test_the_first_node_reads_the_same_either_way(model: str, data: Any) -> None
     found = compared(model, "--data", "d.npz", "--per-node", "--precision", "bf16")
     first = found["rows"][0]
     assert first["own_snr"] == first["snr"] and 40 < first["snr"] < 60
+
+
+def test_values_without_dimensions_are_compared_too(folder: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4, 16] x) => (float[4, 16] y, float m) {
+  r = Relu(x)
+  m = ReduceMax<keepdims=0>(r)
+  y = Div(r, m)
+}"""
+    onnx.save(onnx.parser.parse_model(text), "scalar.onnx")
+    found = CliRunner().invoke(app, ["compare", "scalar.onnx", "--random", "--per-node", "--json"])
+    assert found.exit_code == 0, found.output
+    assert [row["value"] for row in json.loads(found.stdout)["rows"]] == ["r", "m", "y"]
+
+
+@pytest.mark.parametrize("dtype", (np.uint8, np.float32))
+def test_given_numbers_keep_their_rank(dtype: type) -> None:
+    scale = Quantisation((0.5,), (3,), None) if dtype is np.uint8 else None
+    given = Match("v", "v", scale).given(np.array(2.0, np.float32), np.dtype(dtype))
+    assert type(given) is np.ndarray and given.shape == () and given == (7 if scale else 2.0)
 
 
 def test_float32_cures_bfloat16(model: str, data: Any) -> None:
