@@ -10,8 +10,10 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,16 @@ def _source(text: str) -> str:
 
 def _json(data: Any) -> str:
     """ASCII without ``<``, ``>`` and ``&``, so that no text of it can end the element that it is in."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=str)
+    text = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False, default=str)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
+
+
+def _finite(data: Any) -> Any:
+    """The data with texts for NaN and infinities, which JSON has not: inputs may be frozen to them."""
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return str(data) if isinstance(data, float) and not isfinite(data) else data

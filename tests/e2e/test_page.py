@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner
@@ -347,6 +348,19 @@ def test_a_commands_page_has_edges_operators_and_times(commanded: dict[str, Any]
     most = max(one["scratch"][0])
     assert most and most <= one["inspected"]["dispatches"][0]["scratch_bound"] <= most + 64 * 8  # aligned
     assert one["profile"]["cycles"] == sum(row["cycles"] for row in one["profile"]["rows"]) > 0
+
+
+def test_inputs_frozen_to_what_json_has_not_are_on_the_page(tmp_path: Path) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[3] x, float[3] m) => (float[3] y) { y = Add(x, m) }'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "masked.onnx")
+    np.save(tmp_path / "m.npy", np.array([0, -np.inf, np.nan], np.float32))
+    path = tmp_path / "masked.html"
+    mask = ["--set", f"m=@{tmp_path / 'm.npy'}", "--html", str(path)]
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "masked.onnx"), *mask])
+    assert result.exit_code == 0, result.output
+    assert facts_in(path)["executables"][0]["inspected"]["frozen"] == {"m": [0.0, "-inf", "nan"]}
 
 
 def test_profile_writes_the_page_too(tmp_path: Path, commanded: dict[str, Any]) -> None:
