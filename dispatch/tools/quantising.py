@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
+from onedispatch.dispatch.frontend.walk import bodies
 from onedispatch.operators.declarations.registry import MICROSOFT
 
 Array = np.ndarray[Any, Any]
@@ -91,7 +92,8 @@ def with_packed_weights(model: ModelProto, block: int = 32) -> ModelProto:
             _pack(result, node, numpy_helper.to_array(tensor), block)
     if not any(one.domain == MICROSOFT for one in result.opset_import):
         result.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
-    used = {name for node in result.graph.node for name in node.input}
+    used = {name for body, _ in bodies(result) for node in body.node for name in node.input}
+    used |= {one.name for one in result.graph.output}
     kept = [one for one in result.graph.initializer if one.name in used]
     del result.graph.initializer[:]
     result.graph.initializer.extend(kept)

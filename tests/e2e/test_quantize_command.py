@@ -124,6 +124,27 @@ def test_people_read_the_table_and_how_to_run_the_best(vectors: Any) -> None:
     assert "largest own errors beside fp32" in text
 
 
+def test_packed_weights_leave_what_bodies_and_outputs_read() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[3, 32] x, bool c) => (float[3, 32] y, float[32, 32] v) {
+          a = MatMul(x, w)
+          b = MatMul(a, v)
+          y = If (c) <then_branch = t () => (float[3, 32] p) { p = MatMul(b, w) },
+                      else_branch = e () => (float[3, 32] q) { q = Relu(b) }>
+        }"""
+    )
+    rng = np.random.default_rng(3)
+    for name in ("w", "v"):
+        array = rng.standard_normal((32, 32)).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    packed = with_packed_weights(proto)
+    assert [node.op_type for node in packed.graph.node] == ["MatMulNBits", "MatMulNBits", "If"]
+    feed = {"x": rng.standard_normal((3, 32)).astype(np.float32), "c": np.array(True)}
+    theirs, wanted = runtime(packed, feed), runtime(proto, feed)
+    assert 0 < np.abs(theirs - wanted).max() < 0.3 * np.abs(wanted).max()
+
+
 def test_weights_of_four_bits_are_onnxruntimes() -> None:
     """The device computes the packed model as onnxruntime does, near the one of floats."""
     rng = np.random.default_rng(7)
