@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from onnx import ModelProto
 
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.tools.advice.trials import Advice
+from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.machine.device import device_names, find_device
 
@@ -39,7 +41,7 @@ def advise(
             [name for name in device_names() if "_" not in name and find_device(name).name == name]
         )
     if apply is not None:
-        write_file(apply, advice.model.SerializeToString())
+        write_file(apply, _bytes(advice.model))
     if json:
         found: dict[str, Any] = {
             "sizes": sizes,
@@ -53,6 +55,13 @@ def advise(
     if sizes:
         out.tell(f"open dimensions are taken as {_named(sizes)}, which fit the model; --shape names others")
     _show(advice, model, apply)
+
+
+def _bytes(model: ModelProto) -> bytes:
+    try:
+        return bytes(model.SerializeToString())
+    except ValueError as error:  # what protobuf says of more than 2 GiB
+        raise InputError("--apply", str(error), "a model of less than 2 GiB") from error
 
 
 def _named(sizes: opening.Shapes) -> str:
@@ -75,7 +84,9 @@ def _show(advice: Advice, model: str, apply: Path | None) -> None:
     out.tell(f"together ({'; '.join(edit.text for edit in advice.best)}):")
     out.tell(str(advice.together), style="bold")
     flags = "".join(f" --{name} {value}" for name, value in advice.options.items())
+    edited = any(edit.change for edit in advice.best)
+    beside = f", beside the options of this command:{flags}" if flags else ""
     if apply is not None:
-        out.tell(f"{apply}: the model with these edits; run it with: onedispatch run {apply} --random{flags}")
-    elif any(edit.change for edit in advice.best):
-        out.tell(f"onedispatch advise {model} --apply OUT.onnx writes it")
+        out.tell(f"{apply}: the model {'with these edits' if edited else 'as it is'}{beside}")
+    elif edited:
+        out.tell(f"onedispatch advise {model} --apply OUT.onnx writes it{beside}")

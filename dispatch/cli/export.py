@@ -105,7 +105,7 @@ def export(
     part of. Names and tensors of nodes come from the ONNX file; of other models those that are known.
     """
     proto = _proto(model, compiling)
-    files = targets.files(onnx=proto is not None)
+    files = targets.files(onnx=proto is not None and not _has_external_data(proto))
     if targets.all is not None:
         _make(targets.all)
     _check(model, files, proto)
@@ -136,6 +136,11 @@ def _proto(model: str, compiling: opening.CompileFlags) -> Any | None:
     return read_proto(source)
 
 
+def _has_external_data(proto: Any) -> bool:
+    """Whether weights lie in other files, which are found from the model's folder alone."""
+    return any(tensor.data_location for tensor in proto.graph.initializer)
+
+
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,7 +161,7 @@ def _check(model: str, files: dict[str, list[Path]], proto: Any | None) -> None:
     if proto is None:
         raise InputError("--annotate", f"{model}, which is no ONNX file", "an ONNX file", "leave it out")
     outside = [path for path in files["annotate"] if path.parent.resolve() != Path(model).parent.resolve()]
-    if outside and any(tensor.data_location for tensor in proto.graph.initializer):
+    if outside and _has_external_data(proto):
         raise InputError(
             "--annotate",
             f"{outside[0]}, of a model with external data, which is found from its folder",

@@ -367,7 +367,7 @@ def fitting(compiled: CompiledModel, shapes: Shapes) -> Shapes:
         return {}
     known = {v.name: v.concrete_shape for v in compiled.inputs if v.is_concrete} | shapes
     fits = fitting_sizes(graph, inputs, known)
-    return {one.name: fits[one.name] for one in inputs if fits}
+    return {one.name: shape for one in inputs if (shape := fits.get(one.name))}  # () of an unknown rank
 
 
 def _open_inputs(compiled: CompiledModel, shapes: Shapes) -> list[Value]:

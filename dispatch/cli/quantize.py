@@ -61,19 +61,7 @@ class QuantizeFlags:
         integer("--samples", self.samples, 1, samples.MOST)
         if not 0 <= self.snr <= 200:
             raise InputError("--snr", f"{self.snr:g}", "decibels from 0 to 200")
-        return Floors(share(self.tolerance), self.snr)
-
-
-def share(text: str) -> float:
-    """``0.01`` or ``1%``. Raises ``InputError`` for anything that is no share."""
-    number = text.strip().removesuffix("%")
-    try:
-        found = float(number) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 1:
-        raise InputError("--tolerance", repr(text), "a share from 0 to 1, or from 0% to 100%")
-    return found
+        return Floors(out.parse_share("--tolerance", self.tolerance), self.snr)
 
 
 def quantize(

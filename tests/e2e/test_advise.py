@@ -127,7 +127,7 @@ def test_cuts_keep_the_order_of_the_nodes() -> None:
     outputs = [helper.make_tensor_value_info(f"n{name}", INT64, [2, None]) for name in names]
     proto = helper.make_model(helper.make_graph(nodes, "g", [x], outputs), ir_version=8)
     dropped = frozenset(range(8, 16))
-    assert [one.name for one in _Cut(dropped)(proto).graph.output] == names
+    assert [one.name for one in _Cut(dropped, {})(proto).graph.output] == names
 
 
 def test_a_model_that_needs_nothing_is_left_alone(tmp_path: Path) -> None:
@@ -265,3 +265,52 @@ def test_int8_is_tried_for_its_time_and_left_to_its_owner(tmp_path: Path) -> Non
     assert onnx.load(target) == onnx.load(path)
     rows, width = found["sizes"]["x"]
     assert rows % 4 == 0 and width == 512
+
+
+def test_values_that_help_alike_are_left_to_the_user(tmp_path: Path) -> None:
+    """Either branch maps: which one the model is for, it does not say."""
+    x, flag = (
+        helper.make_tensor_value_info("x", FLOAT, ROW),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+    )
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node(
+            "If", ["c"], ["y"], "if", then_branch=branch("t", 2.0), else_branch=branch("e", 3.0)
+        ),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, flag], [helper.make_tensor_value_info("y", FLOAT, ROW)])
+    path = tmp_path / "branches.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    found = json.loads(onedispatch("advise", path, "--json"))
+    helps = {one["edit"]: one["helps"] for one in found["trials"]}
+    assert helps["set c=True"] and helps["set c=False"]
+    assert not any(edit.startswith("set c") for edit in found["best"])
+    chosen = json.loads(onedispatch("advise", path, "--set", "c=true", "--json"))
+    assert chosen["before"]["cpu"] == 0 and not any("set c" in one["edit"] for one in chosen["trials"])
+
+
+def test_an_option_that_helps_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    graph = od.Graph()
+    weights = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    graph.output(graph.add_layer("MatMul", [graph.input("x", (64, 512)), weights]), "y")
+    path = tmp_path / "product.onnx"
+    onnx.save(graph.to_onnx(), path)
+    text = " ".join(onedispatch("advise", path, "--apply", tmp_path / "same.onnx").split())
+    assert "the model as it is, beside the options of this command: --precision bf16" in text
+
+
+def test_cut_models_state_the_types_of_their_outputs() -> None:
+    """Shape inference does not see through sparse weights; what was compiled knows."""
+    from onedispatch.dispatch.frontend.graph import Value
+    from onedispatch.dispatch.tools.advice.edits import _Cut
+
+    nodes = [
+        helper.make_node("Own", ["x"], ["y"], name="own", domain="acme"),
+        helper.make_node("NonZero", ["y"], ["nz"], name="nonzero"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", FLOAT, ROW)]
+    outputs = [helper.make_tensor_value_info("nz", INT64, [2, None])]
+    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), ir_version=8)
+    cut = _Cut(frozenset({1}), {"y": Value("y", "tensor(float)", ROW)})(proto)
+    assert cut.graph.output[0].type.tensor_type.elem_type == FLOAT

@@ -15,7 +15,8 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
-from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.frontend.exporter import type_proto
+from onedispatch.dispatch.frontend.graph import Graph, Value
 from onedispatch.dispatch.tools import recipes
 from onedispatch.transactions.base.text import counted
 
@@ -38,8 +39,8 @@ _MOST_CASTS = 12  # nodes, those that make the most bytes first
 class Edit:
     """A change: of the model (``change`` returns a new one), or of options of ``compile``.
 
-    ``kind`` is one of ``KINDS``. ``node`` is the node on the host that it is for, "" for none. ``caution``:
-    what it gives up.
+    ``kind`` is one of ``KINDS``. ``node`` is the node on the host that it is for, ``input`` the input that it
+    freezes, "" for none. ``caution``: what it gives up.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Edit:
     change: Callable[[ModelProto], ModelProto] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     node: str = ""
+    input: str = ""
     caution: str = ""
 
 
@@ -56,11 +58,15 @@ def edits_of(
     placement: Sequence[NodePlacement],
     options: Mapping[str, str],
     devices: Iterable[str],
+    frozen: Collection[str] = (),
 ) -> list[Edit]:
-    """Returns the edits that are worth a trial: the inputs' values, the nodes on the host, the options."""
+    """Returns the edits that are worth a trial: the inputs' values, the nodes on the host, the options.
+
+    Inputs in ``frozen`` have values already.
+    """
     hosted = _Hosted(executable, placement)
     return [
-        *freezes(model),
+        *(edit for edit in freezes(model) if edit.input not in frozen),
         *(_narrowed(model) if hosted else ()),
         *hosted.casts(model),
         *hosted.cuts(model),
@@ -91,7 +97,8 @@ def freezes(model: ModelProto) -> Iterator[Edit]:
                 "freeze",
                 f"set {info.name}={value}",
                 _Freeze(info.name, value),
-                caution=f"{info.name} is no input any more",
+                input=info.name,
+                caution=f"{info.name} is no input any more, and results for other values are gone",
             )
 
 
@@ -157,6 +164,9 @@ class _Hosted:
         """The name that the placement has for a node; "" where it is not on the host."""
         return next((self._outputs[name] for name in node.output if name in self._outputs), "")
 
+    def _types(self) -> dict[str, Value]:
+        return {name: graph.value(name) for graph in self._graphs for name in _names(graph) if name}
+
     def casts(self, model: ModelProto) -> Iterator[Edit]:
         """Each node on the host that computes in a type without kernels, in a narrower one between casts."""
         kinds = {name: _element(graph, name) for graph in self._graphs for name in _names(graph)}
@@ -199,7 +209,7 @@ class _Hosted:
                 text = f"cut {counted(len(dropped), 'node')} of {len(nodes):,} off its {side}, from {first}"
                 where = "behind" if side == "end" else "before"
                 caution = f"what they compute is left to the caller, {where} the model"
-                yield Edit("cut", text, _Cut(frozenset(dropped)), node=first, caution=caution)
+                yield Edit("cut", text, _Cut(frozenset(dropped), self._types()), node=first, caution=caution)
 
 
 def _closed(nodes: Sequence[NodeProto], hosted: Sequence[bool], side: str) -> set[int]:
@@ -336,6 +346,7 @@ def _narrow_tensor(tensor: TensorProto) -> None:
 @dataclass(frozen=True)
 class _Cut:
     dropped: Collection[int]
+    types: Mapping[str, Value]  # of edges of nodes on the host, as they were compiled
 
     def __call__(self, model: ModelProto) -> ModelProto:
         made = onnx.shape_inference.infer_shapes(_copy(model))
@@ -354,12 +365,18 @@ class _Cut:
         inputs += [name for name in made_by_gone if name in reads]
         del made.graph.node[:], made.graph.input[:], made.graph.output[:]
         made.graph.node.extend(kept)
-        made.graph.input.extend(known.get(name, ValueInfoProto(name=name)) for name in inputs)
-        made.graph.output.extend(known.get(name, ValueInfoProto(name=name)) for name in outputs)
+        made.graph.input.extend(known.get(name) or self._info(name) for name in inputs)
+        made.graph.output.extend(known.get(name) or self._info(name) for name in outputs)
         unused = [one for one in made.graph.initializer if one.name in constants - reads - set(outputs)]
         for tensor in unused:
             made.graph.initializer.remove(tensor)
         return made
+
+    def _info(self, name: str) -> ValueInfoProto:
+        """What shape inference does not know, as it was compiled."""
+        value = self.types.get(name, Value(name))
+        kind = type_proto(value.type, value.shape) if value.dtype is not None else None
+        return ValueInfoProto(name=name, type=kind)
 
 
 # -- options -------------------------------------------------------------------------------------

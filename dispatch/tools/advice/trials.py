@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -152,7 +153,8 @@ class Advisor:
     ) -> list[Edit]:
         _, executable = compiled.used_last()
         named = {"device": compiled.device, "precision": compiled.precision}
-        return edits_of(model, executable, session.placement, named, devices)
+        frozen = self._options.get("freeze") or ()
+        return edits_of(model, executable, session.placement, named, devices, frozen)
 
     def tried(self, edit: Edit, state: _State) -> Trial:
         """Returns what an edit gains."""
@@ -172,6 +174,9 @@ class Advisor:
             if state.taken:
                 trials = self._trials_after(state, kind)
             found = [trial for trial in trials if trial.edit.kind == kind and trial.helps]
+            values = Counter(trial.edit.input for trial in found)
+            # Of several values of an input which help, none is better than the others: the user knows which.
+            found = [trial for trial in found if not trial.edit.input or values[trial.edit.input] == 1]
             for trial in sorted(found, key=lambda one: _merit(one.summary or before)):
                 state = self._taken(state, trial.edit)
         return Advice(before, (), state.taken, state.summary, state.model)
