@@ -349,7 +349,7 @@ class _Cut:
     types: Mapping[str, Value]  # of edges of nodes on the host, as they were compiled
 
     def __call__(self, model: ModelProto) -> ModelProto:
-        made = onnx.shape_inference.infer_shapes(_copy(model))
+        made = _inferred(model)
         nodes = list(made.graph.node)
         known = {one.name: one for one in (*made.graph.value_info, *made.graph.input, *made.graph.output)}
         kept = [node for i, node in enumerate(nodes) if i not in self.dropped]
@@ -408,6 +408,14 @@ class _Int8:
         for name, (shape, dtype) in self.inputs.items():
             feed[name] = rng.standard_normal(shape).astype(dtype)
         return recipes.made(_INT8, recipes.prepared(model), [feed])
+
+
+def _inferred(model: ModelProto) -> ModelProto:
+    """A copy with the types and shapes that ONNX infers, where it does."""
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):  # also beyond 2 GiB
+        return _copy(model)
 
 
 def _copy(model: ModelProto) -> ModelProto:
