@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,15 @@ def ended(*given: str) -> Any:
     return result
 
 
-NUMBERS = [(name, one.opts[0]) for name, one in options("integer", "float")]
+# Options that commands share are read by the same code: of equal ones one command is tried.
+
+
+def unlike(found: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Commands with options, of options that several have alike the first."""
+    return list({(one.opts[0], one.help): (name, one.opts[0]) for name, one in reversed([*found])}.values())
+
+
+NUMBERS = unlike(options("integer", "float"))
 assert len(NUMBERS) > 10
 
 
@@ -157,13 +165,13 @@ def test_arguments_that_are_no_files(folder: Path, name: str, what: str) -> None
     assert result.exit_code != 0 or taken, result.output
 
 
-PATHS = [
-    (name, one.opts[0])
+PATHS = unlike(
+    (name, one)
     for name, one in options("path", "text")
     if "--output" not in one.opts
     and one.opts[0] not in ("--html", "--svg", "--trace", "--markdown", "--write-baseline")
     and (name != "export" or one.opts[0] in ("--all", "--device", "--catalog"))  # others are outputs
-]
+)
 assert len(PATHS) > 10
 
 
