@@ -18,7 +18,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from itertools import chain, pairwise
 from typing import Any, BinaryIO
@@ -27,7 +27,7 @@ import msgpack
 import numpy as np
 
 from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
-from onedispatch.dispatch.artifact.frames import FrameError, framed, most_content, unframed
+from onedispatch.dispatch.artifact.frames import Content, FrameError, framed, most_content
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
 from onedispatch.transactions.base.files import is_regular, read_open, reading, write_file
@@ -123,7 +123,10 @@ def joined(text: bytes, blobs: bytes) -> bytes:
 
 def parted(data: bytes) -> tuple[bytes, bytes]:
     """Description and blobs of a file. Raises ``CompiledModelError`` for any other."""
-    content, length = _content(BytesIO(data), len(data), "the given bytes")
+    where = "the given bytes"
+    announced, length, _ = _content(BytesIO(data), len(data), where)
+    with _damage(where):
+        content = announced.whole()
     return content[:length].tobytes(), content[_aligned(length) :].tobytes()
 
 
@@ -136,15 +139,21 @@ def _bytes_of(array: Array) -> memoryview:
 
 
 class Reader:
-    """A compiled model's file, checked as a whole before anything is believed."""
+    """A compiled model's file, checked as a whole before anything is returned.
+
+    Its description comes first, alone: a small file may announce, and unpack to, thousands of times its size.
+    """
 
     def __init__(self, file: BinaryIO, size: int, where: str) -> None:
         """Raises ``CompiledModelError`` where the file, of ``size`` bytes, is foreign, cut off or damaged."""
         self._where = where
-        self._data, length = _content(file, size, where)
-        self._base = _aligned(length)
-        self.description = self._described(self._data[:length])
-        self._blobs = self._table()
+        content, length, total = _content(file, size, where)
+        with _damage(where):
+            self.description = self._described(content.until(length))
+            self._blobs = self._table()
+            self._base = _aligned(length)
+            self._check_room(total - self._base)
+            self._data = content.whole()
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Reader:
@@ -164,10 +173,7 @@ class Reader:
         if index >= len(self._blobs):
             raise self.damaged(f"blob {index} of {len(self._blobs)}")
         at, size = self._blobs[index]
-        start = self._base + at
-        if at % _ALIGN or start + size > self._data.size:
-            raise self.damaged(f"blob {index} at {at} with {counted(size, 'byte')}")
-        return self._data[start : start + size]
+        return self._data[self._base + at :][:size]
 
     def array(self, head: Mapping[str, Any]) -> Array:
         """What ``Writer.array`` described. Raises ValueError where elements and shape do not fit."""
@@ -201,14 +207,33 @@ class Reader:
             raise self.damaged(str(misfit)) from misfit
         return [(at, size) for at, size in rows]
 
+    def _check_room(self, room: int) -> None:
+        """Raises unless the blobs, one behind the other, are all of the ``room`` bytes."""
+        end = 0
+        for index, (at, size) in enumerate(self._blobs):
+            if at != end or at + size > room:
+                raise self.damaged(f"blob {index} at {at} with {counted(size, 'byte')}")
+            end = _aligned(at + size)
+        if end != room:
+            raise self.damaged(f"{counted(room, 'byte')} of blobs, of which the description lists {end}")
+
 
 def _damaged(where: str, given: str) -> CompiledModelError:
     accepted = "a whole file written by CompiledModel.save"
     return CompiledModelError(where, given, accepted, "compile the model again")
 
 
-def _content(file: BinaryIO, size: int, where: str) -> tuple[Array, int]:
-    """The content of a file of ``size`` bytes, and the length of the description that it begins with."""
+@contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """Says of frames that are damaged where they are."""
+    try:
+        yield
+    except FrameError as error:
+        raise _damaged(where, str(error)) from error
+
+
+def _content(file: BinaryIO, size: int, where: str) -> tuple[Content, int, int]:
+    """The content of a file of ``size`` bytes, not read yet; the description's length, and the whole's."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or head[: len(MAGIC)] != MAGIC:
         raise CompiledModelError(
@@ -221,7 +246,4 @@ def _content(file: BinaryIO, size: int, where: str) -> tuple[Array, int]:
         raise CompiledModelError(where, f"version {version}", f"version {VERSION}", "compile the model again")
     if length > total or total > most_content(size):
         raise _damaged(where, f"{counted(total, 'byte')} of content in a file of {size}")
-    try:
-        return unframed(file, head, total), length
-    except FrameError as error:
-        raise _damaged(where, str(error)) from error
+    return Content(file, head, total), length, total

@@ -89,23 +89,35 @@ def most_content(size: int) -> int:
     return size // (_HEAD.size + _COPY.size) * FRAME
 
 
-def unframed(file: BinaryIO, head: bytes, size: int) -> Array:
-    """Returns the content, of ``size`` bytes, in memory that may be lent; ``head`` was read already.
+class Content:
+    """The content of a file, in memory that may be lent; memory is taken as frames are read."""
 
-    Raises ``FrameError`` where the file has another one, or ends elsewhere.
-    """
-    content = lendable(size)
-    source = _Source(file, zlib.crc32(head))
-    decompressor, at = zstandard.ZstdDecompressor(), 0
-    while at < size:
-        length, stored = _HEAD.unpack(source.read(_HEAD.size))
-        if not 0 < length <= min(FRAME, size - at) or stored > length:
-            raise FrameError(f"a frame of {counted(length, 'byte')} in {stored}, at byte {at} of {size}")
-        _fill(content[at : at + length], stored, source, decompressor, content[:at])
-        at += length
-    source.end()
-    content.flags.writeable = False
-    return content
+    def __init__(self, file: BinaryIO, head: bytes, size: int) -> None:
+        """``size`` bytes are announced; ``head`` was read already."""
+        self._bytes = lendable(size)
+        self._source = _Source(file, zlib.crc32(head))
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._at = 0
+
+    def until(self, end: int) -> Array:
+        """Returns the first ``end`` bytes, before the checksum of all is known: no more frames are read than
+        hold these. Raises ``FrameError`` where the file has others."""
+        content, size = self._bytes, self._bytes.size
+        while self._at < end:
+            at = self._at
+            length, stored = _HEAD.unpack(self._source.read(_HEAD.size))
+            if not 0 < length <= min(FRAME, size - at) or stored > length:
+                raise FrameError(f"a frame of {counted(length, 'byte')} in {stored}, at byte {at} of {size}")
+            _fill(content[at : at + length], stored, self._source, self._decompressor, content[:at])
+            self._at += length
+        return content[:end]
+
+    def whole(self) -> Array:
+        """Returns all of it. Raises ``FrameError`` where the file has another one, or ends elsewhere."""
+        self.until(self._bytes.size)
+        self._source.end()
+        self._bytes.flags.writeable = False
+        return self._bytes
 
 
 def _fill(

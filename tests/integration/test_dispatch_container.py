@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import operator
 import os
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from functools import reduce
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ import msgpack
 import numpy as np
 import onnx
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.artifact.container import joined, parted
+from onedispatch.dispatch.artifact.container import MAGIC, VERSION, Reader, joined, parted
+from onedispatch.dispatch.artifact.frames import FRAME
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
@@ -232,3 +237,38 @@ def test_a_description_with_keys_that_are_no_text(saved: bytes, tmp_path: Path, 
     path.write_bytes(joined(b"\x81" + key + b"\x01", b""))
     with pytest.raises(CompiledModelError):
         load(path)
+
+
+COPIES = 1 << 11  # of a frame, 2 GiB
+
+
+def bomb(text: bytes) -> bytes:
+    """A small file of a description, a frame of zeros, and thousands of copies of it; its checksum fits."""
+    start, end = text.ljust(-(-len(text) // 64) * 64, b"\0"), (COPIES + 1) * FRAME
+    packed = zstandard.compress(bytes(FRAME))
+    head = struct.pack("<8sIIQ", MAGIC, VERSION, len(text), len(start) + end)
+    first = struct.pack("<II", len(start), len(start)) + start
+    frame = struct.pack("<II", FRAME, len(packed)) + packed
+    data = head + first + frame + struct.pack("<IIQ", FRAME, 0, len(start)) * COPIES + bytes(8)
+    return data + struct.pack("<I", zlib.crc32(data))
+
+
+TABLES: dict[str, tuple[bytes, str]] = {
+    "no description": (bytes(100), "not msgpack"),
+    "no table": (msgpack.packb({}), "blobs"),
+    "no blobs": (msgpack.packb({"blobs": []}), "of which the description lists 0"),
+    "one blob": (msgpack.packb({"blobs": [(0, 64)]}), "the description lists 64"),
+    "beyond": (msgpack.packb({"blobs": [(0, 1 << 40)]}), "blob 0 at 0 with"),
+    "one in the other": (msgpack.packb({"blobs": [(0, FRAME), (0, FRAME)]}), "blob 1 at 0 with 1,048,576"),
+    "apart": (msgpack.packb({"blobs": [(0, 64), (COPIES * FRAME, FRAME)]}), f"blob 1 at {COPIES * FRAME}"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_unread(name: str) -> None:
+    text, told = TABLES[name]
+    data = bomb(text)
+    file = BytesIO(data)
+    with pytest.raises(CompiledModelError, match=told):
+        Reader(file, len(data), "bomb.od")
+    assert file.tell() < 200 and len(data) > 16 * COPIES
