@@ -3,7 +3,8 @@
 
 ``ONEDISPATCH_CACHE`` is ``on``, ``off`` (or another word for these, such as ``0``) or a folder. Where it is
 not set, commands keep models in ``~/.cache/onedispatch`` (``XDG_CACHE_HOME`` says another place) unless
-``CI`` is set; programs keep none, since a library should write no files unasked.
+``CI`` is set, to other than ``0`` or ``false``; programs keep none, since a library should write no files
+unasked.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def folder(asked: Asked = None, *, command: bool = False) -> Path | None:
     """
     value: Any = os.environ.get(ENVIRONMENT) if asked is None else asked
     if value is None:
-        value = command and os.environ.get("CI", "").lower() not in ("1", "true")
+        value = command and os.environ.get("CI", "").lower() in ("", "0", "false")
     if not isinstance(value, bool | str | os.PathLike):
         raise InputError("cache", bounded_repr(value), "True, False, a folder, or None")
     said = value if isinstance(value, bool) else _WORDS.get(str(value).lower())

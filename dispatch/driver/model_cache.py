@@ -14,8 +14,10 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ class Entry:
         """Keeps a model; where that fails it is a ``CacheWarning``."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.path.exists() and not self.path.is_file():
+                self.path.unlink()  # a pipe or a device would be written to, and a pipe waits for its reader
             model.save(self.path, compress=False)
             keep_bounded(self.path.parent, self.path)
         except (OSError, CompiledModelError) as error:
@@ -181,4 +185,13 @@ def _of_package() -> tuple[bytes, ...]:
     """The source of this package, as its files are stamped, and what reads models."""
     files = (path for name in _FOLDERS for path in (_PACKAGE / name).rglob("*") if path.suffix in _SOURCES)
     stamps = sorted(_stamp_of(path) for path in files if path.is_file())
-    return repr((onnx.__version__, np.__version__, stamps)).encode(), str(_PACKAGE).encode()
+    versions = onnx.__version__, np.__version__, _version_of_onnxruntime()
+    return repr((versions, stamps)).encode(), str(_PACKAGE).encode()
+
+
+def _version_of_onnxruntime() -> str:
+    """Nodes are folded by it. It is not imported: that takes longer than to read an entry."""
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""

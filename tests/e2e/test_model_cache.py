@@ -176,6 +176,46 @@ def test_a_damaged_entry_is_told_and_written_again(model: Path, place: Path, com
     assert len(compiles) == 4
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_an_entry_that_is_no_file_is_told_and_holds_nobody_up(kind: str, model: Path, place: Path) -> None:
+    script = (
+        "import sys, numpy as np, onedispatch as od\n"
+        "one = od.compile(sys.argv[1], shapes={'x': (2, 32)}, cache=sys.argv[2])\n"
+        "(y,) = od.InferenceSession(one).run(None, {'x': np.ones((2, 32), np.float32)})\n"
+        "print(float(y.sum()))\n"
+    )
+    command = [sys.executable, "-c", script, str(model), str(place)]
+
+    def answer() -> tuple[str, str]:
+        done = subprocess.run(command, env=_here(), timeout=120, check=True, capture_output=True, text=True)
+        return done.stdout, done.stderr
+
+    expected, _ = answer()
+    (one,) = kept(place)
+    one.path.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/full"), "folder": Path.mkdir}[kind](
+        one.path
+    )
+    found, told = answer()
+    assert found == expected and float(found) > 1
+    assert "the model is compiled again" in told and ("is not kept" in told) == (kind == "folder")
+    if kind != "folder":
+        assert one.path.is_file() and not one.path.is_symlink() and answer() == (expected, "")
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_an_entry_is_of_the_versions_that_read_and_fold_models(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = model_cache._of_package.__wrapped__()
+    assert model_cache._of_package.__wrapped__() == before
+    if package == "onnx":
+        monkeypatch.setattr(onnx, "__version__", "0.0.1")
+    else:
+        monkeypatch.setattr(model_cache.metadata, "version", lambda name: f"{name} 0.0.1")
+    assert model_cache._of_package.__wrapped__() != before
+
+
 def test_a_folder_that_cannot_be_written_is_told_once(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,8 +267,12 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "onedispatch"
     assert default_folder() == home
     assert folder() is None and folder(command=True) == home and folder(command=True, asked=False) is None
-    monkeypatch.setenv("CI", "true")
-    assert folder(command=True) is None and folder(True) == home
+    for value in ("", "0", "false", "False"):
+        monkeypatch.setenv("CI", value)
+        assert folder(command=True) == home
+    for value in ("true", "1", "yes", "woodpecker"):
+        monkeypatch.setenv("CI", value)
+        assert folder(command=True) is None and folder(True) == home
     monkeypatch.setenv("ONEDISPATCH_CACHE", "on")
     assert folder() == folder(command=True) == home
     monkeypatch.setenv("ONEDISPATCH_CACHE", str(tmp_path / "own"))
