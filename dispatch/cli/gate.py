@@ -14,7 +14,7 @@ from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.cost_tables import show_verdict, verdict_markdown
 from onedispatch.dispatch.tools.cost_diff import compare_costs
-from onedispatch.dispatch.tools.cost_record import CostRecord, read_record, record_of
+from onedispatch.dispatch.tools.cost_record import CostRecord, read_baseline, record_of
 from onedispatch.dispatch.tools.gate import Limits, judge
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import check_target, write_file
@@ -96,8 +96,8 @@ class BaselineFlags:
 
     @property
     def before(self) -> CostRecord | None:
-        """The baseline, where there is one."""
-        return None if self.baseline is None else read_record(self.baseline)
+        """The baseline, where there is one. Raises ``InputError`` for what is no cost record."""
+        return None if self.baseline is None else read_baseline(self.baseline)
 
 
 def gate(

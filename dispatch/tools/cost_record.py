@@ -38,7 +38,8 @@ from onedispatch.transactions.base.signature import bounded_repr
 
 FORMAT, VERSION = "onedispatch cost record", 1
 OPTIONS = ("precision", "cast_policy", "sums", "groups")  # those that costs depend on
-ACCEPTED = "what `onedispatch gate` wrote (--write-baseline, --json), or `onedispatch time --json`"
+BASELINES = "what `onedispatch gate` wrote (--write-baseline, --json)"
+ACCEPTED = f"{BASELINES}, or `onedispatch time --json`"
 _PIECE = 1 << 20
 
 
@@ -229,23 +230,54 @@ def is_record(path: Path) -> bool:
         return file.read(64).lstrip().startswith(b"{")
 
 
-def read_record(path: Path, accepted: str = ACCEPTED) -> CostRecord:
+def read_record(path: Path) -> CostRecord:
     """Returns the record of a file: a baseline, or a report as ``onedispatch time --json`` prints it.
 
     Raises ``InputError`` for anything else, and for another version.
     """
+    data = _contents(path, ACCEPTED)
+    return _checked(path, data) if _of_gate(data) else _reported(path, data)
+
+
+def read_baseline(path: Path) -> CostRecord:
+    """Returns the record of a file that ``gate`` wrote.
+
+    Raises ``InputError`` for anything else: a report of ``time --json`` says neither options nor shapes nor
+    where nodes are, so that costs of another question would be compared.
+    """
+    data = _contents(path, BASELINES)
+    if not _of_gate(data):
+        remedy = "make one with `onedispatch gate MODEL --write-baseline FILE`; `onedispatch diff` takes it"
+        raise InputError(str(path), "a file that is no cost record", BASELINES, remedy)
+    return _checked(path, data)
+
+
+def _contents(path: Path, accepted: str) -> Any:
     data = read_json(path, accepted, "write it again")
     if isinstance(data, dict) and isinstance(data.get("record"), dict):  # of `gate --json`
-        data = data["record"]
+        return data["record"]
+    return data
+
+
+def _of_gate(data: Any) -> bool:
+    return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def _checked(path: Path, data: Any) -> CostRecord:
+    _check_version(path, data.get("version"))
     try:
-        if isinstance(data, dict) and data.get("format") == FORMAT:
-            _check_version(path, data.get("version"))
-            _RECORD(data, "the record")
-            return _from_record(data)
-        _TIMED(data, "the report")
-        return _from_timed(data, path.name)
+        _RECORD(data, "the record")
     except Misfit as error:
-        raise InputError(str(path), str(error), accepted, "write it again") from error
+        raise InputError(str(path), str(error), BASELINES, "write it again") from error
+    return _from_record(data)
+
+
+def _reported(path: Path, data: Any) -> CostRecord:
+    try:
+        _TIMED(data, "the report")
+    except Misfit as error:
+        raise InputError(str(path), str(error), ACCEPTED, "write it again") from error
+    return _from_timed(data, path.name)
 
 
 def _check_version(path: Path, version: Any) -> None:

@@ -205,7 +205,7 @@ def test_a_changed_device_file_is_refused_and_shown_by_diff() -> None:
     ("change", "said"),
     [
         (lambda text: text[:-9], "no JSON"),
-        (lambda text: "[]", "the report: "),
+        (lambda text: "[]", "a file that is no cost record"),
         (lambda text: text.replace('"version": 1', '"version": 2'), "a cost record of version 2"),
         (lambda text: text.replace('"cycles": ', '"cycles": -', 1), "the record.cycles: -"),
         (lambda text: text.replace('"model"', '"modal"'), "the record: "),
@@ -217,6 +217,14 @@ def test_files_that_are_no_baselines_are_refused(change: Any, said: str) -> None
     Path("a.json").write_text(change(Path("a.json").read_text()))
     message = refused("--baseline", "a.json")
     assert message.startswith("a.json: given ") and said in message and "accepted: " in message
+
+
+@pytest.mark.parametrize("more", [[], ["--precision", "bf16"]])
+def test_a_report_is_no_baseline_as_it_does_not_say_what_it_is_of(more: list[str]) -> None:
+    Path("t.json").write_text(invoke("time", "m.onnx", "--shape", "x=256,32", "--json").stdout)
+    message = refused("--baseline", "t.json", *more)
+    assert message.startswith("t.json: given a file that is no cost record; ")
+    assert "gate MODEL --write-baseline FILE" in message
 
 
 @pytest.mark.parametrize("text", ["2", "-1%", "%", "0x2%", "1e2%", "nan%", "٢%"])
