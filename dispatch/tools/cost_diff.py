@@ -22,6 +22,11 @@ class Amount:
     after: float
     beyond: bool
 
+    @classmethod
+    def of(cls, what: str, before: float, after: float, tolerance: float) -> Amount:
+        """``tolerance``: a share of ``before``."""
+        return cls(what, before, after, _beyond(before, after, tolerance))
+
     @property
     def change(self) -> float | None:
         """(after - before) / before, infinite where there was nothing before; None where neither has any."""
@@ -141,7 +146,7 @@ def _totals(before: CostRecord, after: CostRecord, tolerance: float) -> Iterator
     if before.placement is not None and after.placement is not None:
         amounts["nodes on the host"] = lambda r: (r.placement or {}).get("cpu", 0)
     for what, of in amounts.items():
-        yield Amount(what, of(before), of(after), _beyond(of(before), of(after), tolerance))
+        yield Amount.of(what, of(before), of(after), tolerance)
 
 
 _Pair = tuple[OperatorCost | None, OperatorCost | None]

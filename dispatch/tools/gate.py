@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from onedispatch.dispatch.tools.cost_diff import CostDiff, OperatorChange
+from onedispatch.dispatch.tools.cost_diff import Amount, CostDiff, OperatorChange
 from onedispatch.dispatch.tools.cost_record import CostRecord
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import counted
@@ -71,8 +72,9 @@ def judge(
 ) -> Verdict:
     """Holds a record against limits, and against the baseline of ``diff``, whose tolerance is for totals.
 
-    ``max_regression`` is what any operator may take longer, as a share of what it took. Raises
-    ``InputError`` for a baseline of another device, other options or other inputs.
+    ``max_regression`` is what any operator may take longer, as a share of what it took; operators that
+    appeared are held, in all, to what those took that vanished. Raises ``InputError`` for a baseline of
+    another device, other options or other inputs.
     """
     failures = list(_over(record, limits))
     if diff is not None:
@@ -125,24 +127,43 @@ def _regressed(diff: CostDiff, max_regression: float | None) -> Iterator[Failure
             yield Failure("--baseline", f"{total.what}: {change}, tolerance {share_text(diff.tolerance)}")
     for node in diff.to_host:
         yield Failure("--baseline", f"{node.node} ({node.op_type}) moved to the host: {node.reason}")
+    if max_regression is not None:
+        yield from _slower(diff, max_regression)
+
+
+def _slower(diff: CostDiff, most: float) -> Iterator[Failure]:
+    """Operators that take too much longer, and those without partners, which are held together."""
+    limit = f"at most +{share_text(most)}"
     for one in diff.operators:
-        if max_regression is not None and _regression(one) > max_regression:
+        if (one.change or 0.0) > most:
             change = f"{one.before:,} cycles before, {one.after:,} now: {_percent(one.change)}"
-            most = f"at most +{share_text(max_regression)}"
-            yield Failure("--max-regression", f"{one.name} ({one.op_type}): {change}, {most}")
+            yield Failure("--max-regression", f"{one.name} ({one.op_type}): {change}, {limit}")
+    new = [one for one in diff.operators if one.before is None]
+    gone = [one for one in diff.operators if one.after is None]
+    replaced = Amount.of("cycles", -sum(one.cycles for one in gone), sum(one.cycles for one in new), most)
+    if replaced.worse:
+        change = f": {_percent(replaced.change)}, {limit}" if gone else ", so that nothing can be compared"
+        yield Failure("--max-regression", f"{_named(new, 'appeared')}; {_named(gone, 'vanished')}{change}")
+
+
+def _named(operators: Sequence[OperatorChange], verdict: str) -> str:
+    """Operators without partners, the largest first, and their cycles."""
+    if not operators:
+        return f"none {verdict}"
+    largest = sorted(operators, key=lambda one: -abs(one.cycles))[:_LISTED]
+    names = [f"{one.name} ({one.op_type})" for one in largest]
+    names += [f"{len(operators) - len(names)} more"] if len(operators) > len(names) else []
+    return f"{', '.join(names)} {verdict}, {abs(sum(one.cycles for one in operators)):,} cycles"
 
 
 # Totals of which more fails a gate; the others are the same in other units, or follow from moved nodes.
 _GATED = ("cycles", "DDR bytes", "dispatches")
 
 
-def _regression(one: OperatorChange) -> float:
-    """How much longer an operator takes; one that appeared has nothing to be compared with."""
-    return one.change or 0.0
-
-
 def _percent(change: float | None) -> str:
-    return "" if change is None else f"{change:+.2%}"
+    if change is None:
+        return ""
+    return f"{change:+.2%}" if math.isfinite(change) else "none before"
 
 
 def _number(value: float) -> str:

@@ -144,6 +144,43 @@ def test_a_regression_fails_beyond_the_tolerance_and_shows_the_operators() -> No
     assert options == ["--max-regression"]
 
 
+def baseline_with(**changes: Any) -> list[int]:
+    """Writes ``a.json``, whose last operator has other fields; returns all operators' cycles."""
+    gate("--write-baseline", "a.json")
+    data = json.loads(Path("a.json").read_text())
+    cycles = [one["cycles"] for one in data["operators"]]
+    data["operators"][-1] |= changes
+    Path("a.json").write_text(json.dumps(data))
+    return cycles
+
+
+ELSE = {"name": "other", "op_type": "pool", "nodes": ["other"]}
+
+
+def test_an_operator_that_changed_name_and_kind_is_held_to_what_it_replaces() -> None:
+    cycles = baseline_with(**ELSE, cycles=10)[-1]
+    result = gate("--baseline", "a.json", "--max-regression", "1%")
+    assert failed(result) == ["--max-regression"]
+    line = result.stdout.splitlines()[0]
+    assert f"second (matmul) appeared, {cycles:,} cycles; other (pool) vanished, 10 cycles: +" in line
+    assert line.endswith("%, at most +1%")
+    for before, options in ((cycles, []), (cycles - 1, ["--max-regression"])):
+        baseline_with(**ELSE, cycles=before)
+        assert failed(gate("--baseline", "a.json", "--max-regression", "0%")) == options
+    assert failed(gate("--baseline", "a.json", "--max-regression", "1%")) == []
+
+
+def test_operators_that_appeared_beside_all_others_fail() -> None:
+    gate("--write-baseline", "a.json")
+    data = json.loads(Path("a.json").read_text())
+    gone = data["operators"].pop()
+    Path("a.json").write_text(json.dumps(data))
+    result = gate("--baseline", "a.json", "--max-regression", "1000%")
+    assert failed(result) == ["--max-regression"]
+    assert f"{gone['name']} (" in result.stdout.splitlines()[0] and "; none vanished" in result.stdout
+    assert failed(gate("--baseline", "a.json")) == []
+
+
 def test_a_faster_model_meets_the_gate() -> None:
     gate("--write-baseline", "a.json")
     model("m.onnx", 16)
