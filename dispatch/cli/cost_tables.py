@@ -128,6 +128,8 @@ def show_verdict(verdict: Verdict, full: bool) -> None:
         out.say(f"FAILED {failure}")
     if verdict.diff is not None:
         show_diff(verdict.diff, full)
+    for note in verdict.notes:
+        out.say(f"note: {note}")
     out.say(cost_line(verdict.record))
     out.say(verdict_line(verdict))
 
@@ -143,7 +145,7 @@ def diff_markdown(diff: CostDiff, full: bool) -> str:
 
 def verdict_markdown(verdict: Verdict, full: bool) -> str:
     """The same of a gate, with what failed at the top."""
-    head = [f"### OneDispatch: {verdict_line(verdict)}", cost_line(verdict.record)]
+    head = [f"### OneDispatch: {verdict_line(verdict)}", cost_line(verdict.record), *verdict.notes]
     failed = "\n".join(f"- `{one.option}`: {one.found}" for one in verdict.failures)
     page = "\n\n".join([*head, *([failed] if failed else [])]) + "\n"
     return page if verdict.diff is None else f"{page}\n{diff_markdown(verdict.diff, full)}"

@@ -47,11 +47,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate says: ``failures`` is empty where it is met."""
+    """What a gate says: ``failures`` is empty where it is met; ``notes`` are what no limit holds."""
 
     record: CostRecord
     failures: tuple[Failure, ...]
     diff: CostDiff | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def met(self) -> bool:
@@ -62,6 +63,7 @@ class Verdict:
         return {
             "met": self.met,
             "failures": [asdict(one) for one in self.failures],
+            "notes": list(self.notes),
             "record": self.record.as_dict(),
             "diff": None if self.diff is None else self.diff.as_dict(),
         }
@@ -80,7 +82,7 @@ def judge(
     if diff is not None:
         check_comparable(diff)
         failures += _regressed(diff, max_regression)
-    return Verdict(record, tuple(failures), diff)
+    return Verdict(record, tuple(failures), diff, tuple(_notes(record, limits)))
 
 
 def check_comparable(diff: CostDiff) -> None:
@@ -104,13 +106,25 @@ def _over(record: CostRecord, limits: Limits) -> Iterator[Failure]:
         ("--max-dispatches", record.dispatches, limits.max_dispatches, "dispatches"),
     )
     for option, found, most, unit in amounts:
-        if most is not None and found > most:
+        if most is not None and option in _TIMES and not record.operators:
+            yield Failure(option, "nothing runs on the device, so there is no modelled time")
+        elif most is not None and found > most:
             yield Failure(option, f"{_number(found)} {unit}, at most {_number(most)}")
     if limits.no_cpu and record.host_nodes:
         yield Failure("--no-cpu", _on_host(record))
     share, least = record.npu_share, limits.min_npu_share
     if least is not None and share is not None and share < least:
         yield Failure("--min-npu-share", f"{share:.2%} of the nodes, at least {share_text(least)}")
+
+
+_TIMES = ("--max-us", "--max-ms", "--max-cycles")
+
+
+def _notes(record: CostRecord, limits: Limits) -> Iterator[str]:
+    """What limits that are met leave open."""
+    if record.host_nodes and not limits.no_cpu and limits.min_npu_share is None:
+        nodes = counted(len(record.host_nodes), "node")
+        yield f"{nodes} on the host, whose time is in no limit; --no-cpu and --min-npu-share limit such nodes"
 
 
 def _on_host(record: CostRecord) -> str:

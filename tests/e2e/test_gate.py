@@ -112,6 +112,36 @@ def test_nodes_on_the_host_are_named() -> None:
     assert failed(gate("--no-cpu")) == []
 
 
+def host_only() -> None:
+    """``host.onnx``, of which the device computes nothing."""
+    places = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 32]) for name in "xy"]
+    graph = helper.make_graph(on_host("x", "y"), "g", places[:1], places[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, "host.onnx")
+
+
+@pytest.mark.parametrize("option", ["--max-us", "--max-ms", "--max-cycles"])
+def test_limits_of_time_fail_where_nothing_runs_on_the_device(option: str) -> None:
+    host_only()
+    result = gate(option, "10", name="host.onnx")
+    assert failed(result) == [option]
+    assert f"FAILED {option}: nothing runs on the device, so there is no modelled time\n" in result.stdout
+    assert failed(gate("--max-dispatches", "0", name="host.onnx")) == []
+
+
+def test_a_note_says_that_no_limit_holds_the_time_of_nodes_on_the_host() -> None:
+    model("h.onnx", 64, host=True)
+    note = "2 nodes on the host, whose time is in no limit"
+    result = gate("--max-ms", "100", "--markdown", "s.md", name="h.onnx")
+    assert failed(result) == [] and f"\nnote: {note}" in f"\n{result.stdout}"
+    assert note in Path("s.md").read_text()
+    found = json.loads(gate("--max-ms", "100", "--json", name="h.onnx").stdout)
+    assert len(found["notes"]) == 1 and found["notes"][0].startswith(note)
+    for more in (["--no-cpu"], ["--min-npu-share", "10%"]):
+        assert "note: " not in gate("--max-ms", "100", *more, name="h.onnx").stdout
+    assert "note: " not in gate("--max-ms", "100").stdout
+
+
 def test_a_baseline_is_met_by_the_same_model_and_written_the_same() -> None:
     assert failed(gate("--write-baseline", "a.json")) == []
     assert failed(gate("--baseline", "a.json", "--max-regression", "0%", "--write-baseline", "b.json")) == []
