@@ -190,7 +190,7 @@ def _of_package() -> tuple[bytes, ...]:
 
 
 def _version_of_onnxruntime() -> str:
-    """Nodes are folded by it. It is not imported: that takes longer than to read an entry."""
+    """It computes nodes on the host. It is not imported: that takes longer than to read an entry."""
     for name in ("onnxruntime", "onnxruntime-gpu"):
         with suppress(metadata.PackageNotFoundError):
             return metadata.version(name)

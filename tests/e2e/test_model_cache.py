@@ -204,7 +204,7 @@ def test_an_entry_that_is_no_file_is_told_and_holds_nobody_up(kind: str, model: 
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_an_entry_is_of_the_versions_that_read_and_fold_models(
+def test_an_entry_is_of_the_versions_that_read_models_and_run_nodes(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = model_cache._of_package.__wrapped__()
