@@ -137,15 +137,22 @@ def show_verdict(verdict: Verdict, full: bool) -> None:
 def diff_markdown(diff: CostDiff, full: bool) -> str:
     """The tables of a diff, as pages of code review show them."""
     rows, rest = _operators(diff, full)
-    parts = [_title(diff), markdown_table(_TOTALS, _total_rows(diff))]
-    parts += [markdown_table(_OPERATORS, map(_operator_row, rows))] if rows else []
+    parts = [out.as_markdown(_title(diff)), markdown_table(_TOTALS, _total_rows(diff))]
+    parts += [markdown_table(_OPERATORS, map(_operator_cells, rows))] if rows else []
     lines = [*(f"not alike: {one}" for one in diff.unlike), *diff.notes, *rest, *_moves(diff)]
-    return "\n\n".join([*parts, *lines]) + "\n"
+    return "\n\n".join([*parts, *map(out.as_markdown, lines)]) + "\n"
+
+
+def _operator_cells(one: OperatorChange) -> tuple[str, ...]:
+    """A row whose names are text, whatever they hold."""
+    name, kind, *rest = _operator_row(one)
+    return out.as_markdown(name), out.as_markdown(kind), *rest
 
 
 def verdict_markdown(verdict: Verdict, full: bool) -> str:
     """The same of a gate, with what failed at the top."""
-    head = [f"### OneDispatch: {verdict_line(verdict)}", cost_line(verdict.record), *verdict.notes]
-    failed = "\n".join(f"- `{one.option}`: {one.found}" for one in verdict.failures)
+    lines = map(out.as_markdown, (cost_line(verdict.record), *verdict.notes))
+    head = [f"### OneDispatch: {verdict_line(verdict)}", *lines]
+    failed = "\n".join(f"- `{one.option}`: {out.as_markdown(one.found)}" for one in verdict.failures)
     page = "\n\n".join([*head, *([failed] if failed else [])]) + "\n"
     return page if verdict.diff is None else f"{page}\n{diff_markdown(verdict.diff, full)}"

@@ -94,6 +94,18 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
+# What Markdown or HTML would obey; a bar also ends a table's cell, behind a backslash too.
+_MARKED = re.compile(r"[\\`*_\[\]~#$]|^[-+=]|(?<=^\d)[.)]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
+
+
+def as_markdown(text: str) -> str:
+    """``text`` as Markdown that shows it on one line, in a paragraph or in a cell of a table."""
+    plain = " ".join(visible(text).split())
+    marked = _MARKED.sub(lambda found: f"\\{found.group()}", plain)
+    return re.sub(r"[&<>|]", lambda found: _ENTITIES[found.group()], marked)
+
+
 def say(text: str, *, end: str = "\n") -> None:
     """Prints plain text, as it is but for what only a terminal would see."""
     print(visible(text), end=end)

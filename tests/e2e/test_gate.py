@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app, output
+from onedispatch.dispatch.cli.cost_tables import diff_markdown
 from onedispatch.dispatch.tools.cost_diff import compare_costs
 from onedispatch.dispatch.tools.cost_record import CostRecord, OperatorCost, read_record
 from tests.devices import device_text
@@ -329,6 +330,28 @@ def test_json_and_markdown_say_the_same() -> None:
     assert found["record"]["cycles"] == found["diff"]["totals"][0]["after"]
     Path("gate.json").write_text(result.stdout)
     assert read_record(Path("gate.json")).cycles == found["record"]["cycles"]
+
+
+HOSTILE = "a|b `c` <!-- *d* _e_ & \\| [f](g)\n# h \x1b[2J"
+HARMLESS = r"a&#124;b \`c\` &lt;!-- \*d\* \_e\_ &amp; \\&#124; \[f\](g) \# h \\x1b\[2J"
+
+
+def test_names_are_text_in_markdown_whatever_they_hold() -> None:
+    baseline_with(name=HOSTILE, cycles=10)
+    model("m.onnx", 64, host=True)
+    onnx_model = onnx.load("m.onnx")
+    next(one for one in onnx_model.graph.node if one.name == "host").name = HOSTILE
+    onnx.save(onnx_model, "m.onnx")
+    gate("--baseline", "a.json", "--max-regression", "0%", "--no-cpu", "--markdown", "s.md")
+    gate("--write-baseline", "b.json")
+    invoke("diff", "a.json", "b.json", "--full", "--markdown", "d.md")
+    for page in (Path("s.md").read_text(), Path("d.md").read_text()):
+        assert HARMLESS in page and f"moved to the host: {HARMLESS} (Cast)" in page
+        assert "<!--" not in page and "\x1b" not in page and "`c`" not in page.replace(r"\`c\`", "")
+    vanished = record(OperatorCost(HOSTILE, HOSTILE, (), 10)), record()
+    page = diff_markdown(compare_costs(*vanished), full=True)
+    assert f"| {HARMLESS} | {HARMLESS} | 10 | – |  | vanished |" in page
+    assert output.as_markdown("- x") == r"\- x" and output.as_markdown("1. x") == r"1\. x"
 
 
 def test_diff_takes_reports_records_and_models() -> None:
