@@ -95,7 +95,7 @@ def visible(text: str) -> str:
 
 
 # What Markdown or HTML would obey; a bar also ends a table's cell, behind a backslash too.
-_MARKED = re.compile(r"[\\`*_\[\]~#$]|^[-+=]|(?<=^\d)[.)]")
+_MARKED = re.compile(r"[\\`*_\[\]~#$]|^[-+=]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 
 
@@ -103,6 +103,7 @@ def as_markdown(text: str) -> str:
     """``text`` as Markdown that shows it on one line, in a paragraph or in a cell of a table."""
     plain = " ".join(visible(text).split())
     marked = _MARKED.sub(lambda found: f"\\{found.group()}", plain)
+    marked = re.sub(r"^(\d+)([.)])(?= |$)", r"\1\\\2", marked)  # no list
     return re.sub(r"[&<>|]", lambda found: _ENTITIES[found.group()], marked)
 
 

@@ -351,7 +351,11 @@ def test_names_are_text_in_markdown_whatever_they_hold() -> None:
     vanished = record(OperatorCost(HOSTILE, HOSTILE, (), 10)), record()
     page = diff_markdown(compare_costs(*vanished), full=True)
     assert f"| {HARMLESS} | {HARMLESS} | 10 | – |  | vanished |" in page
-    assert output.as_markdown("- x") == r"\- x" and output.as_markdown("1. x") == r"1\. x"
+    assert (
+        output.as_markdown("- x") == r"\- x"
+        and output.as_markdown("12. x") == r"12\. x"
+        and output.as_markdown("1.5 x") == "1.5 x"
+    )
 
 
 def test_diff_takes_reports_records_and_models() -> None:
