@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.cli import comparison, opening
+from onedispatch.dispatch.cli import comparison, opening, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.models import InputFlags, feed_of
 from onedispatch.dispatch.cli.samples import SampleFlags
@@ -89,6 +89,8 @@ def compare(
     if json:
         out.print_json(found.as_dict())
     else:
+        if compiled.latest:
+            verdict.show(verdict.of(compiled))
         _show(found)
     if found.diverges:
         raise typer.Exit(comparison.DIVERGES)
@@ -108,6 +110,7 @@ def _beside_saved(
     if json:
         out.print_json(found.as_dict())
     else:
+        verdict.show(verdict.of(session.model))
         comparison.show(found)
     if found.first is not None:
         raise typer.Exit(comparison.DIVERGES)
