@@ -169,7 +169,7 @@ PATHS = unlike(
     (name, one)
     for name, one in options("path", "text")
     if "--output" not in one.opts
-    and one.opts[0] not in ("--html", "--svg", "--trace", "--markdown", "--write-baseline")
+    and one.opts[0] not in ("--html", "--svg", "--trace", "--markdown", "--write-baseline", "--apply")
     and (name != "export" or one.opts[0] in ("--all", "--device", "--catalog"))  # others are outputs
 )
 assert len(PATHS) > 10

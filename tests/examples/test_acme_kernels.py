@@ -77,7 +77,7 @@ def test_the_installed_package_is_found_and_computes_what_numpy_does(
     ]
     assert re.search(r"^1 dispatch, [\d,]+ cycles, [\d.]+ us modelled$", text, re.M)
     printed = re.findall(
-        r"^\[normalise acme::normalise_rows@1 core \d,\d member (\d+)\] flat row of 0.7", text, re.M
+        r"^\[normalise acme::normalise_rows@1 core c\d r\d member (\d+)\] flat row of 0.7", text, re.M
     )
     assert sorted(map(int, printed)) == [10, 11, 12]
     assert [one.shape for one in answers] == [(48, 70)] * 2

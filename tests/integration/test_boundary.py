@@ -77,7 +77,7 @@ STAGES = {
     "fuse": (emit, "fuse"),
     "serialise": (model, "executable_to"),
     "write": (container.Writer, "write"),
-    "read": (container.Reader, "_open"),
+    "read": (container.Reader, "_described"),
     "deserialise": (loading, "executable_from"),
     "bind": (session, "checked_feed"),
     "device": (device, "_buffer"),

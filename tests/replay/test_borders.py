@@ -100,7 +100,7 @@ def test_iterations_may_leave_the_array_too() -> None:
     assert finding.op_index == 3
     assert "4 runs reach the memory tile to the east: there is none" in finding.message
     stop = replay(made.to_bytes(), "npu2_2col").stop
-    assert stop is not None and stop.kind == "memory" and "column 1" in stop.text
+    assert stop is not None and stop.kind == "memory" and "c1 r1" in stop.text
 
 
 def test_a_descriptor_across_a_border_is_explained() -> None:
