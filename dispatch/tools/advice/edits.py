@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodePlacement
+from onedispatch.dispatch.compiler.executable import Executable, HostStep
 from onedispatch.dispatch.frontend.exporter import type_proto
 from onedispatch.dispatch.frontend.graph import Graph, Value
+from onedispatch.dispatch.frontend.walk import bodies_of, subgraphs
 from onedispatch.dispatch.tools import recipes
 from onedispatch.transactions.base.text import counted
 
@@ -28,7 +29,8 @@ _NARROWER: Mapping[int, int] = {
 _WORDS: Mapping[int, str] = {TensorProto.INT32: "tensor(int32)", TensorProto.FLOAT: "tensor(float)"}
 _COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 # In the order in which they are taken together: what gives up least comes first.
-KINDS = ("freeze", "narrow", "cast", "cut", "precision", "int8", "device")
+TAKEN = ("freeze", "narrow", "cast", "cut", "precision")
+KINDS = (*TAKEN, "int8", "device")  # of which accuracy, and the NPU, are the user's to judge
 _INT8 = next(recipe for recipe in recipes.RECIPES if recipe.name == "int8")
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _MOST_VALUES = 4  # that an input is frozen to, each in its turn
@@ -55,7 +57,6 @@ class Edit:
 def edits_of(
     model: ModelProto,
     executable: Executable,
-    placement: Sequence[NodePlacement],
     options: Mapping[str, str],
     devices: Iterable[str],
     frozen: Collection[str] = (),
@@ -64,7 +65,7 @@ def edits_of(
 
     Inputs in ``frozen`` have values already.
     """
-    hosted = _Hosted(executable, placement)
+    hosted = _Hosted(executable)
     return [
         *(edit for edit in freezes(model) if edit.input not in frozen),
         *(_narrowed(model) if hosted else ()),
@@ -145,8 +146,8 @@ class _Freeze:
 class _Hosted:
     """The nodes of a model that its executable leaves to the host."""
 
-    def __init__(self, executable: Executable, placement: Sequence[NodePlacement]) -> None:
-        named = {row.node for row in placement if row.device == "cpu"}
+    def __init__(self, executable: Executable) -> None:
+        named = {row.node for row in executable.placement if row.device == "cpu"}
         self._graphs = [step.graph for step in executable.steps if isinstance(step, HostStep)]
         self._outputs = {
             name: node.name
@@ -213,30 +214,26 @@ class _Hosted:
 
 
 def _closed(nodes: Sequence[NodeProto], hosted: Sequence[bool], side: str) -> set[int]:
-    """Indices of the nodes on the host, with all that come after them (or before), if they are few."""
+    """Indices of the nodes on the host, and of all that come after them, or before, as ``side`` says."""
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    taken: set[int] = set()
-    order = range(len(nodes)) if side == "after" else reversed(range(len(nodes)))
-    readers: dict[int, set[int]] = {i: set() for i in range(len(nodes))}
+    near: list[set[int]] = [set() for _ in nodes]
     for i, node in enumerate(nodes):
-        for name in _read(node):
-            if name in makers:
-                readers[makers[name]].add(i)
-    makers_of = {i: {makers[name] for name in _read(node) if name in makers} for i, node in enumerate(nodes)}
-    for i in order:
-        near = makers_of[i] if side == "after" else readers[i]
-        if hosted[i] or near & taken:
+        for maker in {makers[name] for name in _read(node) if name in makers}:
+            one, other = (i, maker) if side == "after" else (maker, i)
+            near[one].add(other)
+    taken: set[int] = set()
+    for i in range(len(nodes)) if side == "after" else reversed(range(len(nodes))):
+        if hosted[i] or near[i] & taken:
             taken.add(i)
     return taken
 
 
 def _read(node: NodeProto) -> set[str]:
-    """Names that a node reads, those that its bodies capture included."""
+    """Names that a node reads, and its bodies."""
     names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            for inner in body.node:
-                names |= _read(inner)
+    for body, _ in bodies_of(subgraphs(node)):
+        names.update(name for one in body.node for name in one.input if name)
+        names.update(one.name for one in body.output if isinstance(body, GraphProto))
     return names
 
 

@@ -15,7 +15,7 @@ from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import Summary, duration
-from onedispatch.dispatch.tools.advice.edits import KINDS, Edit, edits_of
+from onedispatch.dispatch.tools.advice.edits import TAKEN, Edit, edits_of
 from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.text import counted
 
@@ -131,16 +131,14 @@ class Advisor:
         Raises what ``compile`` raises for the model as it is.
         """
         compiled = self._compiled(self._model, {})
-        session = InferenceSession(compiled)
-        start = _State(self._model, {}, session.summary())
-        trials = [self.tried(edit, start) for edit in self._edits(self._model, compiled, session, devices)]
+        start = _State(self._model, {}, InferenceSession(compiled).summary())
+        trials = [self.tried(edit, start) for edit in self._edits(self._model, compiled, devices)]
         return replace(self._best(start.summary, trials), trials=trials)
 
     def moves(self, executable: Executable, before: Summary) -> dict[str, Edit]:
         """Returns for nodes on the host the edit, of those that give up least, that moves them to the NPU."""
-        placement = InferenceSession(self._compiled(self._model, {})).placement
         start, found = _State(self._model, {}, before), dict[str, Edit]()
-        for edit in edits_of(self._model, executable, placement, {}, ())[:_MOST_TRIED]:
+        for edit in edits_of(self._model, executable, {}, ())[:_MOST_TRIED]:
             if edit.kind in _OF_HOST_NODES and len(found) < before.cpu:
                 after = self.tried(edit, start).summary
                 left = {row.node for row in after.host} if after is not None else None
@@ -148,13 +146,11 @@ class Advisor:
                 found = dict.fromkeys(moved, edit) | found
         return found
 
-    def _edits(
-        self, model: ModelProto, compiled: CompiledModel, session: InferenceSession, devices: Iterable[str]
-    ) -> list[Edit]:
+    def _edits(self, model: ModelProto, compiled: CompiledModel, devices: Iterable[str]) -> list[Edit]:
         _, executable = compiled.used_last()
         named = {"device": compiled.device, "precision": compiled.precision}
         frozen = self._options.get("freeze") or ()
-        return edits_of(model, executable, session.placement, named, devices, frozen)
+        return edits_of(model, executable, named, devices, frozen)
 
     def tried(self, edit: Edit, state: _State) -> Trial:
         """Returns what an edit gains."""
@@ -170,7 +166,7 @@ class Advisor:
         Each kind's edits are those of the model as the kinds before left it.
         """
         state = _State(self._model, {}, before)
-        for kind in KINDS[:-2]:  # what int8 does to the answers, and which NPU it is to be, is not known here
+        for kind in TAKEN:
             if state.taken:
                 trials = self._trials_after(state, kind)
             found = [trial for trial in trials if trial.edit.kind == kind and trial.helps]
@@ -182,8 +178,7 @@ class Advisor:
         return Advice(before, (), state.taken, state.summary, state.model)
 
     def _trials_after(self, state: _State, kind: str) -> list[Trial]:
-        compiled = self._compiled(state.model, state.options)
-        edits = self._edits(state.model, compiled, InferenceSession(compiled), ())
+        edits = self._edits(state.model, self._compiled(state.model, state.options), ())
         return [self.tried(edit, state) for edit in edits if edit.kind == kind]
 
     def _taken(self, state: _State, edit: Edit) -> _State:
