@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from onnx import ModelProto
 
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.tools.advice.trials import Advice
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.machine.device import device_names, find_device
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onedispatch.dispatch.tools.advice.trials import Advice
 
 
 def advise(
@@ -33,11 +36,13 @@ def advise(
     compiled and timed. --apply writes the model with those that help, one after the other; the options that
     help beside them are printed.
     """
+    from onedispatch.dispatch.cli.trying import advisor, proto_of
+
     opening.keep(model, apply)
-    proto = verdict.proto_of(model)
+    proto = proto_of(model)
     sizes = opening.fitting(opening.open_model(model, compiling), compiling.shapes)
     with out.working("compiling") as status:
-        advice = verdict.advisor(proto, compiling, status, sizes).advise(
+        advice = advisor(proto, compiling, status, sizes).advise(
             [name for name in device_names() if "_" not in name and find_device(name).name == name]
         )
     if apply is not None:

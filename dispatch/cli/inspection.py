@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,7 @@ from onedispatch.dispatch.frontend.graph import sizes_of_names
 from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.dispatch.runtime.summary import Summary
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
@@ -64,7 +65,8 @@ def inspect(
         compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
     with pass_observers(passes, dump_passes) as report, observing() as seen:
         compiled = with_executable(model, compiling)
-    rows = inspected(compiled, model, compiling)
+    found = inspected(compiled, model, compiling)
+    rows = rows_of(compiled, found)
     if html is not None:
         write_page(html, model, compiled, rows, seen)
     if json:
@@ -77,47 +79,67 @@ def inspect(
         return
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
-    for row, (key, executable, placement) in zip(rows, placed_of(compiled), strict=True):
-        summary = verdict.of_executable(compiled, executable, placement)
-        verdict.show(summary, row["edits"], full=full)
-        out.tell(f"\n{compiled.device}, {compiled.precision}, {key}\n")
+    for one in found:
+        verdict.show(one.summary, one.edits, full=full)
+        out.tell(f"\n{compiled.device}, {compiled.precision}, {one.key}\n")
         for name, array in compiled.frozen.items():
             out.tell(f"input {name}, frozen: {bounded_repr(array.tolist())}")
-        for name, sizes in _sizes(compiled, executable).items():
+        for name, sizes in _sizes(compiled, one.executable).items():
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)
-        _show(executable, placement, full, _program_room(compiled))
+        _show(one.executable, one.placement, full, _program_room(compiled))
 
 
-Placed = tuple[str, Executable, list[NodePlacement]]  # an executable by its key, and where its nodes run
+@dataclass(frozen=True)
+class Inspected:
+    """An executable by its key: where its nodes run, the verdict on it, and for nodes on the host edits that
+    were tried and move them."""
+
+    key: str
+    executable: Executable
+    placement: list[NodePlacement]
+    summary: Summary
+    edits: Mapping[str, str]
 
 
-def placed_of(compiled: CompiledModel) -> list[Placed]:
-    """Every executable, with the engines of nodes on the host."""
-    session = InferenceSession(compiled)
-    return [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
-
-
-def inspected(compiled: CompiledModel, model: str, compiling: opening.CompileFlags) -> list[dict[str, Any]]:
-    """What ``inspect --json`` says of each executable; ``edits``: those that were tried, and move a node."""
-    rows = []
-    for key, executable, placement in placed_of(compiled):
+def inspected(
+    compiled: CompiledModel, model: str, compiling: opening.CompileFlags, only: Executable | None = None
+) -> list[Inspected]:
+    """All executables of a model, or ``only`` that one."""
+    session, found = InferenceSession(compiled), []
+    for key, executable in compiled.executables.items():
+        if only is not None and executable is not only:
+            continue
+        placement = session.placed(key, executable)
         summary = verdict.of_executable(compiled, executable, placement)
-        judged = {"summary": summary.as_dict(), "edits": verdict.moves(model, executable, summary, compiling)}
-        rows.append(_row(compiled, key, executable, placement) | judged)
-    return rows
+        edits = _edits(model, executable, summary, compiling) if summary.host else {}
+        found.append(Inspected(key, executable, placement, summary, edits))
+    return found
 
 
-def _row(
-    compiled: CompiledModel, key: str, executable: Executable, placement: list[NodePlacement]
-) -> dict[str, Any]:
-    return _as_dict(key, executable, placement, _program_room(compiled)) | {
+def _edits(
+    model: str, executable: Executable, summary: Summary, compiling: opening.CompileFlags
+) -> Mapping[str, str]:
+    from onedispatch.dispatch.cli.trying import moves
+
+    return moves(model, executable, summary, compiling)
+
+
+def rows_of(compiled: CompiledModel, found: Sequence[Inspected]) -> list[dict[str, Any]]:
+    """What ``inspect --json`` says of each executable."""
+    return [_row(compiled, one) for one in found]
+
+
+def _row(compiled: CompiledModel, one: Inspected) -> dict[str, Any]:
+    return _as_dict(one.key, one.executable, one.placement, _program_room(compiled)) | {
         "precision": compiled.precision,
         "sums": compiled.sums,
         "groups": compiled.groups,
-        "dimension_names": _sizes(compiled, executable),
+        "dimension_names": _sizes(compiled, one.executable),
         "frozen": {name: array.tolist() for name, array in compiled.frozen.items()},
         "device_notes": list(notes_of(compiled.target)),
+        "summary": one.summary.as_dict(),
+        "edits": one.edits,
     }
 
 

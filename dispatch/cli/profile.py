@@ -12,7 +12,7 @@ import typer
 from onedispatch.dispatch.base.arguments import choice, integer
 from onedispatch.dispatch.cli import opening, traces, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.inspection import inspected
+from onedispatch.dispatch.cli.inspection import inspected, rows_of
 from onedispatch.dispatch.cli.page import Html, write_page
 from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.profile import (
@@ -25,7 +25,7 @@ from onedispatch.dispatch.runtime.profile import (
     tops_of,
 )
 from onedispatch.dispatch.runtime.summary import duration
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, tile_name
 
 _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
     "run": lambda row: row.start,
@@ -64,19 +64,21 @@ def profile(
     compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
     with observing() as seen:
         compiled = opening.with_executable(model, compiling)
-    if html is not None:
-        write_page(html, model, compiled, inspected(compiled, model, compiling), seen)
     with out.working("timing"):
         report = compiled.timing(trace=trace is not None)
     traces.write_asked(trace, report, json)
-    summary = verdict.of(compiled, report)
+    _, latest = compiled.used_last()
+    every = inspected(compiled, model, compiling, None if html else latest)
+    one = next(one for one in every if one.executable is latest)
+    if html is not None:
+        write_page(html, model, compiled, rows_of(compiled, every), seen)
     found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(seen.macs.macs.by_node)
     if json:
-        out.print_json({"summary": summary.as_dict(), "profile": found.as_dict()})
+        out.print_json({"summary": one.summary.as_dict(), "edits": one.edits, "profile": found.as_dict()})
         return
     if html is not None:
         out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
-    verdict.show(summary, verdict.moves(model, compiled.used_last()[1], summary, compiling))
+    verdict.show(one.summary, one.edits)
     if found.rows:
         _show(found, sorted(found.rows, key=order)[: most or None], tiles)
 
@@ -121,7 +123,7 @@ def _show_tiles(found: Profile) -> None:
 
     rows = [
         (
-            f"{one.tile} {one.column},{one.row}",
+            f"{one.tile} {tile_name(one.column, one.row)}",
             *map(share, (one.busy, one.waiting, one.rest)),
             f"{one.bytes:,}",
         )

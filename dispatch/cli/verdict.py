@@ -4,25 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-import onnx
-from onnx import ModelProto
-from rich.text import Text
-
-from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
-from onedispatch.dispatch.frontend.importer import import_model
-from onedispatch.dispatch.runtime.clock import reported
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import Summary, summary_of
-from onedispatch.dispatch.tools.advice.trials import Advisor
-from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.errors import SimulationError, TransactionError
 
 _MOST_HOST_NODES = 10
 
@@ -48,40 +37,14 @@ def of_executable(
     placement: Sequence[NodePlacement],
     report: RunReport | None = None,
 ) -> Summary:
-    """The verdict on one of a model's executables."""
-    return summary_of(compiled.device, executable, placement, report or reported(executable, compiled.target))
+    """The verdict on one of a model's executables; without times where no clock tells them."""
+    from onedispatch.dispatch.runtime.clock import report_of
 
-
-def moves(
-    model: str, executable: Executable, summary: Summary, flags: opening.CompileFlags
-) -> Mapping[str, str]:
-    """For nodes on the host, an edit that was tried and moves them; of ONNX models, nothing of others."""
-    if not summary.host or is_compiled(model):
-        return {}
     try:
-        proto = proto_of(model)
-    except InputError:
-        return {}
-    with out.working("trying edits") as status:
-        found = advisor(proto, flags, status).moves(executable, summary)
-    return {node: edit.text for node, edit in found.items()}
-
-
-def advisor(
-    proto: ModelProto, flags: opening.CompileFlags, status: Any, sizes: opening.Shapes | None = None
-) -> Advisor:
-    """What tries edits as the flags of a command say; ``status``, where there is one, shows which.
-
-    ``sizes`` are of inputs whose dimensions the flags leave open.
-    """
-    shapes = (sizes or {}) | flags.shapes
-    return Advisor(
-        proto,
-        flags.requested.given | {"cache": False},  # trials are not asked for again
-        shapes,
-        lambda compiled: opening.first_executable(compiled, shapes, quiet=True)[1],
-        lambda text: status and status.update(Text(out.visible(f"trying: {text}"))),
-    )
+        known = report or report_of(executable, compiled.target)
+        return summary_of(compiled.device, executable, placement, known)
+    except (SimulationError, TransactionError) as error:
+        return summary_of(compiled.device, executable, placement, None, error.statement())
 
 
 def show(summary: Summary, moved: Mapping[str, str] | None = None, *, full: bool = False) -> None:
@@ -99,15 +62,3 @@ def show(summary: Summary, moved: Mapping[str, str] | None = None, *, full: bool
         titles = (*titles, "what moves it, tried")
         rows = [(*row, edits.get(one.node, "")) for row, one in zip(rows, listed, strict=True)]
     out.table(title, titles, rows)
-
-
-def proto_of(name: str) -> ModelProto:
-    """The ONNX model that a command names, weights included. Raises ``InputError`` for anything else."""
-    source = opening.source(Path(name))
-    if isinstance(source, ModelProto):
-        return source
-    import_model(source)  # refuses what cannot be read, pipes and endless files included
-    try:
-        return onnx.load(source)
-    except Exception as error:
-        raise InputError("advise", f"{name}: {error}", "an ONNX model: its nodes are edited") from error

@@ -13,7 +13,6 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.executable_cache import prepared
 from onedispatch.dispatch.runtime.device import DeviceSession, TimedStep
-from onedispatch.dispatch.runtime.profile import Machine, Profile, joined
 from onedispatch.dispatch.runtime.report import RunReport, summed
 from onedispatch.dispatch.runtime.trace import traced_calls
 from onedispatch.transactions import Device
@@ -33,16 +32,6 @@ def report_of(executable: Executable, target: Device, traced: int | None = None)
     start = time.perf_counter()
     reports = _reports(executable, target, traced)
     return summed(reports, (), time.perf_counter() - start)
-
-
-def reported(executable: Executable, target: Device) -> RunReport:
-    """The report of a run of one of a model's executables, as ``timing`` makes it."""
-    return summed(_reports(executable, target), (), 0.0)
-
-
-def profile(executable: Executable, target: Device) -> Profile:
-    """What the time of a run of the executable goes into; takes and raises what ``timing`` does."""
-    return joined([report.profile for report in _reports(executable, target)]) or Profile(Machine.of(target))
 
 
 def _reports(executable: Executable, target: Device, traced: int | None = None) -> list[RunReport]:

@@ -140,7 +140,7 @@ class RunReport:
     recorded: Sequence[str] = ()
     channels: Sequence[ChannelReport] = ()
     cores: Sequence[CoreReport] = ()
-    profiled: Profile | Callable[[], Profile] | None = field(default=None, repr=False, compare=False)
+    profiled: Profile | Callable[[], Profile | None] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def profile(self) -> Profile | None:

@@ -84,7 +84,7 @@ class _Ended:
     steps: Sequence[Callable[[], RunReport]]
     work: tuple[HostWork, ...]
     seconds: float
-    profile: Callable[[], Profile]
+    profile: Callable[[], Profile | None]
 
     @cached_property
     def report(self) -> RunReport:
@@ -102,10 +102,10 @@ def _core() -> Any:
     return core
 
 
-def _profile(executable: Executable, target: Device) -> Profile:
-    from onedispatch.dispatch.runtime.clock import profile
+def _profile(executable: Executable, target: Device) -> Profile | None:
+    from onedispatch.dispatch.runtime.clock import report_of
 
-    return profile(executable, target)
+    return report_of(executable, target).profile
 
 
 @refusing(REFUSED)

@@ -44,6 +44,7 @@ class Summary:
             a model that runs on the host alone.
         kinds: device operators by kind with their share of the cycles, the largest first.
         host: nodes on the host; those that make the most bytes first.
+        untimed: why there are no times and shares; "" where there are.
     """
 
     device: str
@@ -57,6 +58,7 @@ class Summary:
     bound: str
     kinds: Sequence[tuple[str, float]]
     host: Sequence[HostNode]
+    untimed: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it, with the verdict as text."""
@@ -64,7 +66,9 @@ class Summary:
 
     def __str__(self) -> str:
         texts = [self._where()]
-        if self.dispatches:
+        if self.untimed:
+            texts.append(f"not timed: {self.untimed}")
+        elif self.dispatches:
             texts.append(
                 f"{duration(self.seconds)} on {self.device} (+ {duration(self.launch_seconds)} launch)"
             )
@@ -90,26 +94,31 @@ class Summary:
 
 
 def summary_of(
-    device: str, executable: Executable, placement: Sequence[NodePlacement], report: RunReport
+    device: str,
+    executable: Executable,
+    placement: Sequence[NodePlacement],
+    report: RunReport | None,
+    untimed: str = "",
 ) -> Summary:
-    """Returns the summary of an executable, from the report of a run or of ``CompiledModel.timing``."""
+    """Returns the summary of an executable, from the report of a run or of ``CompiledModel.timing``; where
+    there is none, ``untimed`` says why."""
     counts = Counter(row.device for row in placement)
-    profile = report.profile
-    kinds: dict[str, int] = {}
-    for kind in profile.kinds() if profile else ():
-        kinds |= {kind.kind: kind.cycles} if kind.kind not in (LAUNCH, END) else {}
+    profile = report.profile if report else None
+    kinds = profile.kinds() if profile else []
+    cycles = report.cycles if report else 0
     return Summary(
         device,
         counts["npu"],
         counts["cpu"],
         counts["folded"],
-        report.dispatches,
-        report.seconds,
-        report.launch_seconds,
+        len(executable.device_steps),
+        report.seconds if report else 0.0,
+        report.launch_seconds if report else 0.0,
         profile.busy_share if profile else 0.0,
         profile.bound if profile and profile.rows else "",
-        tuple((kind, cycles / report.cycles) for kind, cycles in kinds.items()),
+        tuple((one.kind, one.cycles / cycles) for one in kinds if one.kind not in (LAUNCH, END)),
         tuple(host_nodes(executable, placement)),
+        untimed,
     )
 
 

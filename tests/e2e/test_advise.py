@@ -314,3 +314,21 @@ def test_cut_models_state_the_types_of_their_outputs() -> None:
     proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), ir_version=8)
     cut = _Cut(frozenset({1}), {"y": Value("y", "tensor(float)", ROW)})(proto)
     assert cut.graph.output[0].type.tensor_type.elem_type == FLOAT
+
+
+def test_a_model_that_no_clock_times_is_inspected_all_the_same(tmp_path: Path) -> None:
+    """Its transaction may be wrong: placement, buffers and schedules are known without it."""
+    compiled = od.compile("models/digits.onnx", shapes={"image": (1, 1, 8, 8)})
+    wrong = bytearray(compiled.transaction)
+    wrong[16] = 0xEE  # the first operation's code
+    path = tmp_path / "wrong.od"
+    compiled.with_transaction(bytes(wrong)).save(path)
+    text = " ".join(onedispatch("inspect", path).split())
+    assert text.startswith("all 11 nodes on the NPU in one dispatch; not timed: "), text
+    (row,) = json.loads(onedispatch("inspect", path, "--json"))
+    assert row["summary"]["untimed"] and row["summary"]["bound"] == ""
+
+
+def test_tiles_are_named_as_everywhere() -> None:
+    text = onedispatch("profile", "models/digits.onnx", "--shape", "image=1,1,8,8", "--tiles")
+    assert "core c0 r2" in text and "shim c0 r0" in text
