@@ -127,7 +127,7 @@ def working(text: str | ConsoleRenderable | RichCast) -> AbstractContextManager[
 @contextmanager
 def progress(text: str, total: float) -> Iterator[Callable[..., None]]:
     """A bar on the error stream; what it gives is called as a step ends: ``advance(1)``."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(visible(text), total=total)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import track
 
 from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.model import CompiledModel
@@ -116,9 +115,11 @@ def answer(model: str, compiling: opening.CompileFlags, flags: WhatIfFlags, json
     read = subject(model, compiling)
     if flags.batch:
         leading(read.graph)  # refused once, and not in every row
-    found = what_if.rows(cases, read.compiled)
-    title = f"timing {Path(model).name}"
-    answers = list(track(found, title, len(cases), console=out.errors, transient=True))
+    answers = []
+    with out.progress(f"timing {Path(model).name}", len(cases)) as advance:
+        for row in what_if.rows(cases, read.compiled):
+            answers.append(row)
+            advance()
     if read.taken:
         out.tell(f"open dimensions taken as 1; --shape says otherwise: {read.taken}", to=out.errors)
     if json:

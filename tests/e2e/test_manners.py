@@ -199,6 +199,19 @@ def test_nothing_spins_beside_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "compiling" in written[()] and written[("--json",)] == ""
 
 
+def test_names_in_bars_are_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = tmp_path / "[" / "red].onnx"  # "[/red]" would end a colour
+    model.parent.mkdir()
+    model.write_bytes(parser.parse_model(TEXT).SerializeToString())
+    file = io.StringIO()
+    monkeypatch.setattr(output, "errors", Console(file=file, force_terminal=True, width=300))
+    with output.progress(f"compiling {model}", 1):
+        pass
+    assert "[/red].onnx" in file.getvalue()
+    monkeypatch.chdir(tmp_path)
+    assert invoke("time", "[/red].onnx", "--devices", "npu1,npu2").exit_code == 0
+
+
 # -- one word for one thing ---------------------------------------------------------------------------
 
 
