@@ -144,7 +144,7 @@ def diff_markdown(diff: CostDiff, full: bool) -> str:
 
 
 def _operator_cells(one: OperatorChange) -> tuple[str, ...]:
-    """A row whose names are text, whatever they hold."""
+    """A row whose names are text, also those that hold what Markdown would obey."""
     name, kind, *rest = _operator_row(one)
     return out.as_markdown(name), out.as_markdown(kind), *rest
 

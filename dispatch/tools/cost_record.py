@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from onedispatch.dispatch.artifact.forms import (
 )
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base.json_files import read_json
+from onedispatch.dispatch.base.version import installed_version
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import reading
@@ -119,29 +119,14 @@ def record_of(model: CompiledModel, report: RunReport, name: str, file: Path | N
     placed = executable.placement
     host = [HostNode(one.node, one.op_type, one.reason) for one in placed if one.device == "cpu"]
     return replace(
-        _of_report(report, model.device, name),
+        _from_timed({"device": model.device, "report": report.as_dict()}, name),
         digest="" if file is None else digest_of(file),
         identity=model.target.identity,
         options={option: getattr(model, option) for option in OPTIONS},
         inputs={value.name: value.concrete_shape for value in executable.inputs},
         placement=dict(sorted(Counter(one.device for one in placed).items())),
         host_nodes=tuple(host),
-        onedispatch=_version(),
-    )
-
-
-def _of_report(report: RunReport, device: str, name: str) -> CostRecord:
-    return CostRecord(
-        model=name,
-        device=device,
-        cycles=report.cycles,
-        us=report.seconds * 1e6,
-        launch_us=report.launch_seconds * 1e6,
-        dispatches=report.dispatches,
-        ddr_bytes=report.ddr_bytes_read + report.ddr_bytes_written,
-        ddr_burst_bytes=report.ddr_burst_bytes,
-        reload_cycles=report.reload_cycles,
-        operators=tuple(OperatorCost(one.name, one.op_type, one.nodes, one.cycles) for one in report.ops),
+        onedispatch=installed_version(),
     )
 
 
@@ -154,13 +139,6 @@ def digest_of(file: Path) -> str:
         while piece := opened.read(_PIECE):
             made.update(piece)
     return made.hexdigest()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("onedispatch")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -300,6 +278,7 @@ def _from_record(data: Mapping[str, Any]) -> CostRecord:
 
 
 def _from_timed(data: Mapping[str, Any], name: str) -> CostRecord:
+    """The record of a report as ``time --json`` prints it."""
     report = data["report"]
     return CostRecord(
         model=name,
