@@ -191,7 +191,7 @@ class _Work:
 
     def beside_runtime(self, wanted: Mapping[str, Any]) -> Comparison:
         named = list(written_values(self.graph, self.feed, self.like)) if self.question.per_node else []
-        _, theirs = self.host.values(self.graph, named, self.feed)
+        theirs = self.host.values(self.graph, named, self.feed)
         ours, inside = self._ours(named), nodes_inside(self.graph, set(named))
         rows = [self._row(name, inside[name], ours[name], theirs[name]) for name in named]
         outside = Expected(self.question.model, self.question.how, self.graph, list(wanted), self.host)

@@ -41,12 +41,9 @@ class Host:
             graph, graph.nodes, names, self.threads, device=self.device, kernel_seconds=self.kernel_seconds
         )
 
-    def values(self, graph: Graph, names: Sequence[str], feed: Mapping[str, Array]) -> tuple[str, Values]:
-        """The engines, onnxruntime where it can, and values of the graph by them."""
-        if not names:
-            return RUNTIME, {}
-        region = self.region(graph, names)
-        return region.where.removeprefix("on "), region.run(feed)
+    def values(self, graph: Graph, names: Sequence[str], feed: Mapping[str, Array]) -> Values:
+        """Values of the graph, by onnxruntime where it can."""
+        return self.region(graph, names).run(feed) if names else {}
 
 
 class Expected:
@@ -60,10 +57,10 @@ class Expected:
     ) -> None:
         self.beside = RUNTIME
         self._graph, self._names, self._host = graph, tuple(names), host
-        self._why = _unlike(model, how)
+        self._unlike = _unlike(model, how)
         self._runtime: Runtime | None = None
         self._region: HostRegion | None = None
-        if not self._why and names:
+        if not self._unlike and names:
             try:
                 self._runtime = Runtime(_plain(model), self._names, host.threads, None, True)
             except (EngineRefused, InputError) as error:
@@ -80,13 +77,13 @@ class Expected:
                 self._refused(error)
         if self._region is None:
             self._region = self._host.region(self._graph, self._names)
-            engines = self._region.where.removeprefix("on ")
-            self.beside = self._why if self._why.startswith("the host") else f"{engines} {self._why}"
+            if self._unlike:
+                self.beside = f"{self._region.where.removeprefix('on ')} {self._unlike}"
         return self._region.run(feed)
 
     def _refused(self, error: Exception) -> None:
         self._runtime = None
-        self._why = f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}"
+        self.beside = f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}"
 
 
 def _unlike(model: Any, how: ImportOptions) -> str:
