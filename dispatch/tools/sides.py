@@ -74,7 +74,7 @@ class Sides:
         self.reference = self.graph if against is None else against.graph
         self._host = Host(like.target, threads)
         self.session = InferenceSession(like, threads=threads)
-        self._special = specialised(self.graph, first, like)
+        self._first = first
         self._written = written_values(self.graph, first, like) if per_node else {}
         self.matches = self._matches(against)
         self.output_names = self._output_names()
@@ -133,7 +133,9 @@ class Sides:
     # -- what belongs together -----------------------------------------------------------------------
 
     def _matches(self, against: Source | None) -> list[Match]:
-        stands = quantisations(self._special) if self._written else {}
+        if not self._written:
+            return []
+        stands = quantisations(self._special)
         if against is not None:
             return matched(self._special, self._written, self.reference, stands)
         return [Match(name, name, stands.get(name)) for name in self._written]
@@ -153,6 +155,11 @@ class Sides:
         if set(theirs) <= set(mine):
             return {name: feed[name] for name in theirs if name in feed}  # others are optional
         return {other: feed[name] for name, other in _in_order("inputs", mine, theirs).items()}
+
+    @cached_property
+    def _special(self) -> Graph:
+        """The graph with the sample's shapes, which only values of nodes need."""
+        return specialised(self.graph, self._first, self.like)
 
     # -- what runs ---------------------------------------------------------------------------------
 
