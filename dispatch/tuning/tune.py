@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.version import installed_version
 from onedispatch.dispatch.tuning.explore import Answer, Measure, Measured, Task, Tuning
 from onedispatch.dispatch.tuning.order import Known, Order, Run
 from onedispatch.dispatch.tuning.workers import KINDS, workers_of
@@ -85,19 +85,11 @@ def tune(
     return tunings
 
 
-def version() -> str:
-    """The version of the package, which rows of a log name."""
-    try:
-        return metadata.version("onedispatch")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
-
-
 class _Log:
     """What is known of earlier measurements, and where new ones go."""
 
     def __init__(self, path: FilePath | None) -> None:
-        self._path, self._version = path, version()
+        self._path, self._version = path, installed_version()  # rows of a log name it
         if path is not None:
             logs.check_appendable(path)
         rows = logs.read(path) if path is not None and Path(path).exists() else []
