@@ -135,7 +135,7 @@ _TITLES = ("us", "us/sample", "cores busy", "DDR MB", "MACs", "host nodes", "bou
 
 def _show(name: str, answers: Sequence[what_if.Row]) -> None:
     first = answers[0].case
-    keys = [what_if.Sweep(key, ()).title for key in first.swept]
+    keys = [what_if.title(key) for key in first.swept]
     batch = ["batch"] if first.batch is not None else []
     titles = ["device", *keys, *batch, *_TITLES]
     if not batch:

@@ -21,7 +21,7 @@ from onedispatch.transactions.machine.device import read_text, vocabulary
 MOST_ROWS = 1000
 _GEOMETRY = {f"device.{key}": key for key in ("columns", "core_rows", "device_generation")}
 _NUMBER = r"\d+(?:\.\d+)?"
-_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(x?)({_NUMBER}))?")
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(x?)({_NUMBER}))?", re.ASCII)
 _VALUES = "values such as 32768,65536, a range 1..8, with a step 30..120:30, or by a factor 16..128:x2"
 
 
@@ -32,10 +32,10 @@ class Sweep:
     key: str
     values: tuple[float, ...]
 
-    @property
-    def title(self) -> str:
-        """Its name in tables: ``columns`` and the like are without their section."""
-        return _GEOMETRY.get(self.key, self.key)
+
+def title(key: str) -> str:
+    """A key's name in tables: ``columns`` and the like are without their section."""
+    return _GEOMETRY.get(key, key)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _spread(option: str, text: str) -> list[float]:
     """A number, or those of a range, its end included where a step meets it."""
     if re.fullmatch(_NUMBER, text, re.ASCII):
         return [float(text)]
-    found = re.fullmatch(_RANGE.pattern, text, re.ASCII)
+    found = _RANGE.fullmatch(text)
     if found is None:
         raise InputError(option, repr(text), _VALUES)
     first, last, step = float(found[1]), float(found[2]), float(found[4] or 1)
