@@ -8,16 +8,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
+from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.frontend.walk import bodies
 from onedispatch.operators.declarations.registry import MICROSOFT
 
-Array = np.ndarray[Any, Any]
 Feeds = Iterable[Mapping[str, Array]]
 
 _KINDS = {"s8": "QInt8", "u8": "QUInt8", "s16": "QInt16", "u16": "QUInt16"}

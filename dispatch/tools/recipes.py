@@ -15,7 +15,8 @@ import onnx
 from onnx import ModelProto, TensorProto, version_converter
 
 from onedispatch.dispatch.base.precisions import EXACT
-from onedispatch.dispatch.tools.quantising import Array, quantised, with_packed_weights
+from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.dispatch.tools.quantising import quantised, with_packed_weights
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.text import did_you_mean

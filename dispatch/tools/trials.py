@@ -15,10 +15,10 @@ from onnx import ModelProto
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.driver.compile_model import compile_model, imported
+from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.clock import timing
 from onedispatch.dispatch.tools.matches import SAME
 from onedispatch.dispatch.tools.node_errors import NodeErrors, Row
-from onedispatch.dispatch.tools.quantising import Array
 from onedispatch.dispatch.tools.recipes import FLOATS, Recipe, made
 from onedispatch.dispatch.tools.sides import Sides, Source
 from onedispatch.dispatch.tools.tally import Tally
