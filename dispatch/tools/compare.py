@@ -32,6 +32,7 @@ from onedispatch.dispatch.tools.differences import (
     errors_of,
     first_difference,
     largest_of,
+    share_of,
 )
 from onedispatch.dispatch.tools.expected import Expected, Host
 from onedispatch.dispatch.tools.written_values import (
@@ -152,8 +153,7 @@ def compare(
     ``answers`` are the outputs of the run for ``feed``. Raises ``InputError`` for a threshold that is not
     above 0 and a reference with none of the model's values, and the errors of compiling and running.
     """
-    if not 0 < question.threshold < np.inf:
-        raise InputError("threshold", f"{question.threshold:g}", "a number above 0")
+    check_threshold(question.threshold)
     graph = with_types(question.graph, feed, like)
     work = _Work(replace(question, graph=graph), feed, like, threads, kernel_seconds)
     wanted = {
@@ -280,6 +280,12 @@ class _Work:
         )
 
 
+def check_threshold(threshold: float) -> None:
+    """Raises ``InputError`` for one that is not above 0."""
+    if not 0 < threshold < np.inf:
+        raise InputError("threshold", f"{threshold:g}", "a number above 0")
+
+
 def _numbers(answer: Any) -> bool:
     return isinstance(answer, np.ndarray) and not answer.dtype.hasobject
 
@@ -291,7 +297,7 @@ def value_comparison(
     alike = mine.shape == theirs.shape
     errors = errors_of(mine, theirs) if alike else np.full(1, np.inf)
     largest, error = largest_of(theirs), float(errors.max(initial=0.0))
-    relative = error / largest if largest else (0.0 if error == 0 else np.inf)
+    relative = share_of(error, largest)
     first = first_difference(mine, theirs, errors, bound * largest) if alike else Difference(error=np.inf)
     return ValueComparison(
         *maker,

@@ -52,6 +52,11 @@ def largest_of(array: Array) -> float:
     return float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
 
 
+def share_of(error: float, largest: float) -> float:
+    """Returns an error as a share of the largest number, infinite where there is none to have a share of."""
+    return error / largest if largest else (np.inf if error else 0.0)
+
+
 def first_difference(mine: Array, theirs: Array, errors: Array, bound: float) -> Difference:
     """Returns the first element whose error is above ``bound``; where none is, the one that is worst."""
     if not errors.size:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Node
-from onedispatch.dispatch.tools.compare import ValueComparison, value_comparison
+from onedispatch.dispatch.tools.compare import ValueComparison, check_threshold, value_comparison
 from onedispatch.dispatch.tools.matches import SAME, Match
 from onedispatch.dispatch.tools.sides import Feed, Sides
 from onedispatch.dispatch.tools.tally import Tally, class_scores
 from onedispatch.dispatch.tools.written_values import nodes_inside
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.cached import cached_property
-from onedispatch.transactions.base.errors import InputError
 
 
 @dataclass
@@ -83,8 +82,7 @@ class NodeErrors:
     """
 
     def __init__(self, sides: Sides, threshold: float) -> None:
-        if not 0 < threshold < np.inf:
-            raise InputError("threshold", f"{threshold:g}", "a number above 0")
+        check_threshold(threshold)
         self.sides, self.threshold, self.samples = sides, threshold, 0
         self.rows = [self._row(one) for one in sides.matches]
         names = sides.output_names

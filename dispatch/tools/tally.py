@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.dispatch.tools.differences import errors_of, largest_of
+from onedispatch.dispatch.tools.differences import errors_of, largest_of, share_of
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Tally:
         """The largest error as a share of the reference's largest number."""
         if noise is None:
             return None
-        return noise.largest / self.largest if self.largest else (math.inf if noise.largest else 0.0)
+        return share_of(noise.largest, self.largest)
 
     def snr(self, noise: Noise | None) -> float | None:
         """Signal-to-noise ratio in decibels: infinite without an error."""
