@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 THRESHOLD = 0.05  # of the largest number of a value: what bfloat16 may cost a network's outputs
 
 DIVERGES = 2  # the exit code
+NOTHING = "nothing to compare: no operator of the device or the host makes a value that has numbers"
 
 Compare = Annotated[
     bool,
@@ -106,7 +107,7 @@ def asked_by_run(name: str, threshold: float | None, compare: bool, how: ImportO
 def show(found: Comparison) -> None:
     """The tables, and the first value that diverges."""
     if not found.rows and not found.outputs:
-        out.tell("nothing to compare: no operator of the device or the host makes a value that has numbers")
+        out.tell(NOTHING)
         return
     ends, saved = ("error", "of the largest", ""), bool(found.saved)
     as_is = "" if not found.unchanged else ", the model as it is with default options"
@@ -118,14 +119,14 @@ def show(found: Comparison) -> None:
         out.table(title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4))
     if found.skipped:
         out.table("saved values without a comparison", ("value",), [(line,) for line in found.skipped])
-    if found.first is None:
-        out.tell(f"no value differs by more than {found.threshold:.3g} of its largest number")
-    else:
-        show_first(found.first, found.threshold)
+    show_first(found.first, found.threshold)
 
 
-def show_first(first: ValueComparison, threshold: float, where: str = "") -> None:
-    """The node, the element and both numbers of the first value that diverges."""
+def show_first(first: ValueComparison | None, threshold: float, where: str = "") -> None:
+    """The node, the element and both numbers of the first value that diverges, where one does."""
+    if first is None:
+        out.tell(f"no value differs by more than {threshold:.3g} of its largest number")
+        return
     out.tell(
         f"first to diverge: {first.node} ({first.op_type}), value {first.value}{where}: "
         f"error {first.error:.3g} is {first.relative:.3g} of the largest number, {first.largest:.3g}; "

@@ -55,17 +55,15 @@ def show(found: Found) -> None:
     """The tables, the first value that diverges, and the cures."""
     errors = found.errors
     if not errors.rows and not errors.outputs:
-        out.tell("nothing to compare: no operator of the device or the host makes a value that has numbers")
+        out.tell(comparison.NOTHING)
         return
-    over = f", {counted(errors.samples, 'sample')}"
-    title = f"outputs in {errors.sides.like.precision} beside {found.beside}{over}"
+    how = f"in {errors.sides.like.precision} beside {found.beside}, {counted(errors.samples, 'sample')}"
     ends = ("SNR", "cosine", "top-1", "")
     columns = ("output", "error of the largest", *ends)
-    out.table(title, columns, map(_output, errors.outputs), right=(1, 2, 3, 4))
+    out.table(f"outputs {how}", columns, map(_output, errors.outputs), right=(1, 2, 3, 4))
     if found.per_node:
-        title = f"values in {errors.sides.like.precision} beside {found.beside}{over}"
         titles = ("node", "value", "error", "own", "inherited", "SNR", "cosine", "")
-        out.table(title, titles, map(_node, errors.rows), right=(2, 3, 4, 5, 6))
+        out.table(f"values {how}", titles, map(_node, errors.rows), right=(2, 3, 4, 5, 6))
         out.tell(
             "shares of the largest number: error, all of it; own, of the node fed with the reference's "
             "numbers; inherited, what its inputs add (+n: as one with n nodes before)"
@@ -73,27 +71,27 @@ def show(found: Found) -> None:
     if found.aside:
         out.tell(f"left aside, since no input has the name: {', '.join(found.aside)}")
     first = errors.first
-    if first is None or first.worst is None:
-        out.tell(f"no value differs by more than {errors.threshold:.3g} of its largest number")
-    else:
-        where = f", sample {first.sample}" if errors.samples > 1 else ""
-        comparison.show_first(first.worst, errors.threshold, where)
+    where = f", sample {first.sample}" if first is not None and errors.samples > 1 else ""
+    comparison.show_first(None if first is None else first.worst, errors.threshold, where)
     if found.cures:
         out.table("largest own errors, and what would cure them", ("node", "own", "cure"), _cures(found))
 
 
 def _output(row: Row) -> tuple[str, ...]:
-    agreement = row.tally.agreement
-    top = "–" if agreement is None else f"{agreement:.1%}"
-    return row.value, *_error(row), top, "diverges" if row.diverges else ""
+    return row.value, *_error(row), percent(row.tally.agreement), "diverges" if row.diverges else ""
 
 
 def _node(row: Row) -> tuple[str, ...]:
-    name = f"{row.node} ({row.op_type})" + (f" +{len(row.nodes) - 1}" if row.nodes[1:] else "")
     relative, snr, cosine = _error(row)
     noises = row.tally.own, row.tally.inherited
     own, inherited = (_share(row.tally.relative(noise)) for noise in noises)
-    return name, row.theirs, relative, own, inherited, snr, cosine, "diverges" if row.diverges else ""
+    ends = relative, own, inherited, snr, cosine, "diverges" if row.diverges else ""
+    return named(row), row.theirs, *ends
+
+
+def named(row: Row) -> str:
+    """The node that writes a value, and how many others are one with it."""
+    return f"{row.node} ({row.op_type})" + (f" +{len(row.nodes) - 1}" if row.nodes[1:] else "")
 
 
 def _error(row: Row) -> tuple[str, str, str]:
@@ -103,6 +101,11 @@ def _error(row: Row) -> tuple[str, str, str]:
 
 def _share(relative: float | None) -> str:
     return "–" if relative is None else f"{relative:.3g}"
+
+
+def percent(share: float | None) -> str:
+    """A share of rows, as top-1 is; a dash where it is not known."""
+    return "–" if share is None else f"{share:.1%}"
 
 
 def decibels(snr: float | None) -> str:

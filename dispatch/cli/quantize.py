@@ -179,9 +179,11 @@ def _tell(result: Result, json: bool) -> None:
 
 
 def _tell_best(result: Result, best: Trial) -> None:
+    from onedispatch.dispatch.cli.node_table import decibels, named
+
     if result.worst:
         title = f"{best.recipe.name}: largest own errors beside fp32"
-        rows = [(_nodes(row), row.theirs, _decibels(row.tally.snr(row.tally.own))) for row in result.worst]
+        rows = [(named(row), row.theirs, decibels(row.tally.snr(row.tally.own))) for row in result.worst]
         out.table(title, ("node", "value", "own SNR"), rows, right=(2,))
     out.tell(f"best: {best.recipe.name}, {best.recipe.says}")
     floats = next((one for one in result.tried if one.recipe.name == "fp32" and not one.failed), None)
@@ -195,20 +197,11 @@ def _tell_best(result: Result, best: Trial) -> None:
 
 
 def _cells(one: Trial, result: Result) -> tuple[str, ...]:
+    from onedispatch.dispatch.cli.node_table import decibels, percent
+
     if one.failed:
         return one.recipe.name, "–", "–", "–", "–", "–", "–", "failed"
-    top = "–" if one.agreement is None else f"{one.agreement:.1%}"
     cosine = "–" if one.cosine is None else f"{one.cosine:.5f}"
     fit = "best" if one is result.best else "" if one.fits(result.floors) else "off"
     ends = f"{one.seconds * 1e3:.3f} ms", str(one.on_host), short_bytes(one.nbytes), fit
-    return one.recipe.name, top, _decibels(one.snr), cosine, *ends
-
-
-def _decibels(snr: float | None) -> str:
-    from onedispatch.dispatch.cli.node_table import decibels
-
-    return decibels(snr)
-
-
-def _nodes(row: Row) -> str:
-    return f"{row.node} ({row.op_type})" + (f" +{len(row.nodes) - 1}" if row.nodes[1:] else "")
+    return one.recipe.name, percent(one.agreement), decibels(one.snr), cosine, *ends
