@@ -125,12 +125,13 @@ def _errors(
     from onedispatch.dispatch.tools.node_errors import NodeErrors
     from onedispatch.dispatch.tools.sides import Sides, Source
 
-    sources = [None if one is None else Source(one.model, one.graph, one.how) for one in (asked, against)]
-    source, other = sources
-    assert source is not None
+    def source(one: comparison.Asked) -> Source:
+        return Source(one.model, one.graph, one.how)
+
+    other = None if against is None else source(against)
     with out.progress("comparing", len(feeds)) as advance:
         errors = NodeErrors(
-            Sides(source, compiled, feeds[0], other, per_node=asked.per_node), asked.threshold
+            Sides(source(asked), compiled, feeds[0], other, per_node=asked.per_node), asked.threshold
         )
         for feed in feeds:
             errors.add(feed)
