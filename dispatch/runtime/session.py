@@ -397,7 +397,7 @@ class InferenceSession(OrtMethods):
             for runner in runners:
                 check_going_on("InferenceSession.run", asked)
                 reports.append(self._step(runner, values, direct))
-            profile = partial(_profile, executable, self.model.target)
+            profile = partial(_profile, executable, self._runners.target)
             self._last_run = _Ended(reports, work, time.perf_counter() - start, profile)
             self._running = False  # else the next run looks closer
             if self._profiling is not None:
