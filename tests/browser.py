@@ -140,10 +140,6 @@ class Browser:
         ]
         return [url for url in urls[1:] if not url.startswith("data:")]
 
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        made = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(made["data"]))
-
     def pdf(self, path: Path) -> None:
         made = self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
         path.write_bytes(base64.b64decode(made["data"]))

@@ -23,7 +23,7 @@ function read(one) {
   const sum = profile ? profile.cycles : 0;
   for (const operator of operators) describe(operator, profile, sum);
   for (const node of nodes) node.cycles = node.operators.reduce((total, each) => total + each.cycles, 0);
-  return { ...one, inspected, profile, nodes, operators, hz, cycles: sum };
+  return { ...one, nodes, operators, hz, cycles: sum };
 }
 
 function describe(operator, profile, sum) {

@@ -164,5 +164,5 @@ function graphView(one, choose) {
     members.size ? [press("Close all", "Close all scopes", () => all(new Set())), press("Open all", "Open all scopes", () => all(new Set(members.keys())))] : null,
     h("span", { class: "switch", role: "group", "aria-label": "Zoom" }, press("\u2212", "Zoom out", () => zoom(state.zoom / 1.3)),
       press("Fit", "Fit into the window", () => zoom((canvas.clientWidth - 4) / drawing.placed.width)), press("+", "Zoom in", () => zoom(state.zoom * 1.3))), status);
-  return { tools, canvas, key, start, reveal, closeScope, openScope, state };
+  return { tools, canvas, key, start, reveal, closeScope, openScope };
 }

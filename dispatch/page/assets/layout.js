@@ -15,7 +15,7 @@ function layered(boxes, edges) {
   const filled = layers.filter(Boolean);
   order(filled);
   place(filled);
-  return drawn(items, filled, edges, forward, bends);
+  return drawn(items, filled, forward, bends);
 }
 
 function layersOf(count, edges) {
@@ -104,16 +104,15 @@ function settle(layer, downward) {
   for (const block of blocks) for (const [item, shift] of block.items) item.x = block.sum / block.weight + shift;
 }
 
-function drawn(items, layers, edges, forward, bends) {
+function drawn(items, layers, edges, bends) {
   const step = BOX.height + BOX.down;
   layers.forEach((one, at) => one.forEach((item) => { item.y = at * step + BOX.height / 2; }));
   const left = items.reduce((least, item) => Math.min(least, item.x - item.size / 2), Infinity);
   const right = items.reduce((most, item) => Math.max(most, item.x + item.size / 2), -Infinity);
   for (const item of items) { item.x += 12 - left; item.y += 12; }
-  const paths = edges.map((edge, at) => {
-    const [a, b] = forward[at];
+  const paths = edges.map(([a, b], at) => {
     const through = bends[at] ? bends[at].map((bend) => [bend.x, bend.y]) : [];
-    return { edge, far: !bends[at], d: curve([[items[a].x, items[a].y + BOX.height / 2], ...through, [items[b].x, items[b].y - BOX.height / 2]]) };
+    return { far: !bends[at], d: curve([[items[a].x, items[a].y + BOX.height / 2], ...through, [items[b].x, items[b].y - BOX.height / 2]]) };
   });
   return { items, paths, width: Math.max(0, right - left) + 24, height: layers.length * step - BOX.down + 24 };
 }

@@ -35,7 +35,7 @@ function host(one) {
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: reasonCell },
       { id: "nearest", label: "what would map", value: (row) => row.nearest, kind: "text", cell: (row) => named(row.nearest || "\u2013", 600) },
-      ...(Object.keys(edits).length ? [moves] : [])] }).element);
+      ...(Object.keys(edits).length ? [moves] : [])] }));
 }
 function reasonCell(row) {
   const more = [["also tried", row.remark], ["computed by", row.engine]].filter(([, text]) => text);
@@ -80,7 +80,7 @@ function operators(one) {
       number("written", "written", (row) => row.row.written, (row) => bytes(row.row.written)),
       number("rate", "GB/s", (row) => row.rate, (row) => digits(row.rate)),
       ...(one.profile.tops ? [number("tops", "TOPS", (row) => row.tops, (row) => (row.tops ? digits(row.tops) : "\u2013"))] : []),
-      number("gain", "gain", (row) => row.cycles - row.row.ideal, (row) => duration((row.cycles - row.row.ideal) / one.hz))] }).element);
+      number("gain", "gain", (row) => row.cycles - row.row.ideal, (row) => duration((row.cycles - row.row.ideal) / one.hz))] }));
 }
 
 function kinds(one) {
@@ -132,7 +132,7 @@ function nodes(one) {
     columns: [nodeColumn(one), { id: "operator", label: "operator", kind: "word", value: (row) => row.op_type, cell: (row) => named(row.op_type, 24) },
       { id: "place", label: "place", value: (row) => row.device, cell: placeCell },
       { id: "why", label: "why", value: (row) => row.reason, kind: "text", cell: (row) => h("div", {}, reasonCell(row), row.nearest ? h("small", {}, "nearest that would map: ", named(row.nearest, 600)) : null) },
-      ...(one.profile ? [{ id: "time", label: "time", num: true, value: (row) => row.cycles, cell: (row) => (row.cycles ? duration(row.cycles / one.hz) : "\u2013") }] : [])] }).element);
+      ...(one.profile ? [{ id: "time", label: "time", num: true, value: (row) => row.cycles, cell: (row) => (row.cycles ? duration(row.cycles / one.hz) : "\u2013") }] : [])] }));
 }
 
 function groups(one) {

@@ -66,7 +66,7 @@ function table({ caption, columns, rows, filters = [], text, order, first = 150 
     h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads)), body));
   window.addEventListener("beforeprint", () => { state.all = true; show(); });
   show();
-  return { element: h("div", {}, rows.length > 8 ? tools : null, grid, more), show };
+  return h("div", {}, rows.length > 8 ? tools : null, grid, more);
 }
 
 // A table of texts alone.
