@@ -30,14 +30,15 @@ def stalled_lock(row: int, channel: str) -> str:
 
 def stalled_stream(row: int, channel: str) -> str:
     """Nothing comes, or nothing is taken."""
-    return f"{_dma(row, channel)}_STREAM_{'BACKPRESSURE' if _sends(channel) else 'STARVATION'}"
+    return f"{_dma(row, channel)}_STREAM_{'BACKPRESSURE' if sends(channel) else 'STARVATION'}"
 
 
 def stalled_memory(row: int, channel: str) -> str:
-    return f"{_dma(row, channel)}_MEMORY_{'STARVATION' if _sends(channel) else 'BACKPRESSURE'}"
+    return f"{_dma(row, channel)}_MEMORY_{'STARVATION' if sends(channel) else 'BACKPRESSURE'}"
 
 
-def _sends(channel: str) -> bool:
+def sends(channel: str) -> bool:
+    """True for a channel that reads memory and sends what it reads."""
     return channel.startswith("MM2S")
 
 

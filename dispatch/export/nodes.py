@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onedispatch.dispatch.compiler.executable import NodePlacement
 from onedispatch.dispatch.frontend.importer import node_names
-from onedispatch.dispatch.runtime.profile import Profile, RowProfile, bound_of
+from onedispatch.dispatch.runtime.profile import Profile, RowProfile, bound_of, sums_of
 from onedispatch.dispatch.runtime.report import RunReport
 
 
@@ -112,13 +112,5 @@ def _node(
         tuple(others),
         dispatch,
         sum(one.cycles / len(beside[one.name]) for one in rows),
-        bound_of(_added(one.parts for one in rows)) if rows else "",
+        bound_of(sums_of(one.parts for one in rows)) if rows else "",
     )
-
-
-def _added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = defaultdict(int)
-    for one in parts:
-        for part, cycles in one.items():
-            sums[part] += cycles
-    return sums

@@ -12,6 +12,7 @@ from typing import Any
 
 from onedispatch.dispatch.export.timeline import Arg, Counter, Slice, Timeline, Track
 from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.text import encodable
 
 _SEQUENCE = 1  # all packets are one writer's
 _PROCESS = 1
@@ -61,7 +62,7 @@ class _Writer:
         described = packet.track_descriptor
         described.uuid = _PROCESS
         described.process.pid = _PROCESS
-        described.process.process_name = _text(self._timeline.process)
+        described.process.process_name = encodable(self._timeline.process)
         described.child_ordering = self._messages.TrackDescriptor.EXPLICIT
         self._write(packet)
         if self._timeline.notes:
@@ -75,7 +76,7 @@ class _Writer:
         self._tracks += 1
         packet = self._packet(0)
         described = packet.track_descriptor
-        described.uuid, described.parent_uuid, described.name = self._tracks, parent, _text(name)
+        described.uuid, described.parent_uuid, described.name = self._tracks, parent, encodable(name)
         described.sibling_order_rank = self._tracks
         described.child_ordering = self._messages.TrackDescriptor.EXPLICIT
         if unit is not None:
@@ -90,9 +91,9 @@ class _Writer:
             self._end(open_ends, one.start, number)
             packet = self._packet(one.start)
             event = packet.track_event
-            event.type, event.track_uuid, event.name = kinds.TYPE_SLICE_BEGIN, number, _text(one.name)
+            event.type, event.track_uuid, event.name = kinds.TYPE_SLICE_BEGIN, number, encodable(one.name)
             if one.category:
-                event.categories.append(_text(one.category))
+                event.categories.append(encodable(one.category))
             _annotate(event, one.args)
             self._write(packet)
             open_ends.append(one.end)
@@ -129,9 +130,9 @@ class _Writer:
 def _annotate(event: Any, args: Mapping[str, Arg]) -> None:
     for name, value in args.items():
         one = event.debug_annotations.add()
-        one.name = _text(name)
+        one.name = encodable(name)
         if isinstance(value, str):
-            one.string_value = _text(value)
+            one.string_value = encodable(value)
         elif isinstance(value, int):
             one.int_value = value
         else:
@@ -147,8 +148,3 @@ def _groups(number: int) -> Iterator[int]:
         yield number & 0x7F | 0x80
         number >>= 7
     yield number
-
-
-def _text(text: str) -> str:
-    """Names of models may have what UTF-8 has not: lone surrogates."""
-    return text.encode("utf-8", "backslashreplace").decode()

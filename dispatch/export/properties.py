@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from onedispatch.dispatch.export.nodes import ModelFacts, NodeFacts, named_nodes
+from onedispatch.transactions.base.text import encodable
 
 PREFIX = "onedispatch."
 
@@ -44,8 +45,4 @@ def _write(entries: Any, said: dict[str, str]) -> None:
     kept = [(entry.key, entry.value) for entry in entries if not entry.key.startswith(PREFIX)]
     del entries[:]
     for key, value in (*kept, *((PREFIX + name.replace(" ", "_"), text) for name, text in said.items())):
-        entries.add(key=key, value=_text(value))
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+        entries.add(key=key, value=encodable(value))

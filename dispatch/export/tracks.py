@@ -143,7 +143,7 @@ def _wait(span: Span, what: str) -> Slice:
 
 
 def _request(span: Span) -> Slice:
-    name = "read" if span.channel.startswith("MM2S") else "write"
+    name = "read" if events.sends(span.channel) else "write"
     args: dict[str, Arg] = {"cycles": span.cycles, "bytes": span.bytes, "channel": _title(span)}
     return Slice(name, span.start, span.cycles, "request", args)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onedispatch.dispatch.export.nodes import ModelFacts, NodeFacts
+from onedispatch.dispatch.frontend.schemas import domain_of
 
 FILE = "vitisai_ep_report.json"
 _NAMES = {"npu": "NPU", "cpu": "CPU"}
@@ -35,4 +36,4 @@ def _node(node: NodeFacts) -> dict[str, Any]:
 
 
 def _type(node: NodeFacts) -> str:
-    return f"{'' if node.domain == 'ai.onnx' else node.domain}::{node.op_type}"
+    return f"{domain_of(node.domain)}::{node.op_type}"

@@ -147,7 +147,7 @@ class Profile:
     @property
     def parts(self) -> dict[str, int]:
         """Cycles by part: they add up to those of the run."""
-        return _sums(row.parts for row in self.rows)
+        return sums_of(row.parts for row in self.rows)
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -218,7 +218,8 @@ class Profile:
         }
 
 
-def _sums(of: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def sums_of(of: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Cycles by part, from those of several."""
     sums = dict.fromkeys(PARTS, 0)
     for parts in of:
         for part, cycles in parts.items():
@@ -250,7 +251,7 @@ def _kind(kind: str, rows: Sequence[RowProfile]) -> KindProfile:
         return sum(getattr(row, name) for row in rows)
 
     sums = map(total, ("busy", "bursts", "ideal", "macs"))
-    return KindProfile(kind, len(rows), total("cycles"), _sums(row.parts for row in rows), *sums)
+    return KindProfile(kind, len(rows), total("cycles"), sums_of(row.parts for row in rows), *sums)
 
 
 def profile_of(raw: Mapping[str, Any], step: DeviceStep, device: Device) -> Profile | None:

@@ -26,6 +26,11 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
+def encodable(text: str) -> str:
+    """Returns a text that UTF-8 has: names of models may hold lone surrogates, which become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def tile_name(column: int, row: int) -> str:
     """Returns a tile's place in the array as every text names it: ``c2 r1``."""
     return f"c{column} r{row}"
