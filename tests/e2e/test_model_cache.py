@@ -161,7 +161,9 @@ def test_a_changed_package_reads_nothing_old(
     assert len(compiles) == 2
 
 
-def test_a_damaged_entry_is_told_and_written_again(model: Path, place: Path, compiles: list[object]) -> None:
+def test_a_damaged_entry_is_a_warning_and_written_again(
+    model: Path, place: Path, compiles: list[object]
+) -> None:
     expected = result(od.compile(model, shapes=SHAPES, cache=place))
     (one,) = kept(place)
     data = bytearray(one.path.read_bytes())
@@ -177,7 +179,9 @@ def test_a_damaged_entry_is_told_and_written_again(model: Path, place: Path, com
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_an_entry_that_is_no_file_is_told_and_holds_nobody_up(kind: str, model: Path, place: Path) -> None:
+def test_an_entry_that_is_no_file_is_a_warning_and_blocks_nothing(
+    kind: str, model: Path, place: Path
+) -> None:
     script = (
         "import sys, numpy as np, onedispatch as od\n"
         "one = od.compile(sys.argv[1], shapes={'x': (2, 32)}, cache=sys.argv[2])\n"
@@ -196,9 +200,9 @@ def test_an_entry_that_is_no_file_is_told_and_holds_nobody_up(kind: str, model: 
     {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/full"), "folder": Path.mkdir}[kind](
         one.path
     )
-    found, told = answer()
+    found, warning = answer()
     assert found == expected and float(found) > 1
-    assert "the model is compiled again" in told and ("is not kept" in told) == (kind == "folder")
+    assert "the model is compiled again" in warning and ("is not kept" in warning) == (kind == "folder")
     if kind != "folder":
         assert one.path.is_file() and not one.path.is_symlink() and answer() == (expected, "")
 
@@ -216,7 +220,7 @@ def test_an_entry_is_of_the_versions_that_read_models_and_run_nodes(
     assert model_cache._of_package.__wrapped__() != before
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(
+def test_a_folder_that_cannot_be_written_is_one_warning(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_cache, "_WARNED", set())

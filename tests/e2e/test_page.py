@@ -385,5 +385,5 @@ def test_a_commands_page_is_sound(chromium: Browser, commanded: dict[str, Any]) 
         chromium.open(commanded["path"], width=width)
         assert_sound(chromium)
     assert chromium.value("document.querySelectorAll('#host tbody tr').length") >= 1
-    told = chromium.value("document.getElementById('host').textContent")
-    assert "float64" in told and "onnxruntime" in told
+    host = chromium.value("document.getElementById('host').textContent")
+    assert "float64" in host and "onnxruntime" in host

@@ -75,9 +75,9 @@ const legend = (items) => h("ul", { class: "legend" }, items.map(([tone, text]) 
 
 // A stacked bar; ``shares`` are [tone, amount, words].
 function bar(shares, kind = "") {
-  const told = shares.filter(([, amount]) => amount > 0);
-  const sum = told.reduce((total, [, amount]) => total + amount, 0);
-  const words = told.map(([, amount, text]) => `${text} ${percent(amount / sum)}`).join(", ");
+  const shown = shares.filter(([, amount]) => amount > 0);
+  const sum = shown.reduce((total, [, amount]) => total + amount, 0);
+  const words = shown.map(([, amount, text]) => `${text} ${percent(amount / sum)}`).join(", ");
   return h("div", { class: `bar ${kind}`, role: "img", "aria-label": words || "nothing", title: words },
-    told.map(([tone, amount]) => h("i", { css: { flex: `${amount} 0 0`, background: `var(--${tone})` } })));
+    shown.map(([tone, amount]) => h("i", { css: { flex: `${amount} 0 0`, background: `var(--${tone})` } })));
 }
