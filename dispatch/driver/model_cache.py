@@ -98,14 +98,14 @@ def _warn(text: str, *, once: bool = False) -> None:
 
 
 def entry_for(
-    place: Path | None, model: Any, options: CompileOptions, how: ImportOptions, sizes: Sequence[Any]
+    place: Path, model: Any, options: CompileOptions, how: ImportOptions, sizes: Sequence[Any]
 ) -> Entry | None:
     """Returns where a model is kept; None where it is not, or not to be.
 
     Args:
         sizes: shapes, profiles and how many executables are kept, as plain data.
     """
-    if place is None or options.selector is not None or not isinstance(model, _READ) or _has_plugins():
+    if options.selector is not None or not isinstance(model, _READ) or _has_plugins():
         return None
     found = hashlib.sha256()
     try:

@@ -22,14 +22,14 @@ FORMS: Mapping[str, Callable[[Timeline], bytes]] = {
     ".pftrace": perfetto_trace,
     ".perfetto-trace": perfetto_trace,
 }
-ACCEPTED = "FILE.json (Chrome's trace events), FILE.pftrace or FILE.perfetto-trace (Perfetto's protobuf)"
+_ACCEPTED = "FILE.json (Chrome's trace events), FILE.pftrace or FILE.perfetto-trace (Perfetto's protobuf)"
 
 
 def trace_path(where: str, path: str | os.PathLike[str]) -> Path:
     """Returns a path whose suffix says a form. Raises ``InputError`` that names ``where``."""
     target = arguments.file_path(where, path)
     if target.suffix.lower() not in FORMS:
-        raise InputError(where, repr(str(target)), ACCEPTED)
+        raise InputError(where, repr(str(target)), _ACCEPTED)
     return target
 
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.version import installed_version
 from onedispatch.dispatch.ort.providers import HOST, PROVIDER
 from onedispatch.dispatch.ort.without_meaning import name_once
 from onedispatch.transactions.base.boundary import public
@@ -32,7 +33,7 @@ REFUSED = {
     **dict.fromkeys(("OrtEpDevice", "OrtEpAssignedNode", "OrtEpAssignedSubgraph"), _NO_OTHER_DEVICE),
     **dict.fromkeys(("OrtExecutionProviderDevicePolicy", "OrtHardwareDevice"), _NO_OTHER_DEVICE),
     "OrtHardwareDeviceType": _NO_OTHER_DEVICE,
-    **dict.fromkeys(("register_execution_provider_library",), _NO_OTHER_DEVICE),
+    "register_execution_provider_library": _NO_OTHER_DEVICE,
     "unregister_execution_provider_library": _NO_OTHER_DEVICE,
     "OrtExternalInitializerInfo": "give the path of the model beside its files",
     "OrtSparseFormat": _DENSE,
@@ -65,7 +66,7 @@ def get_ep_devices() -> list[Any]:
 
 def get_version_string() -> str:
     """``onedispatch.__version__``."""
-    return str(importlib.import_module("onedispatch").__version__)
+    return installed_version()
 
 
 def get_build_info() -> str:
