@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.cost_tables import diff_markdown, show_diff
 from onedispatch.dispatch.cli.gate import Full, Markdown, measured
-from onedispatch.dispatch.tools.cost_diff import compare_costs
-from onedispatch.dispatch.tools.cost_record import CostRecord, is_record, read_record
 from onedispatch.transactions.base.files import write_file
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.tools.cost_record import CostRecord
 
 DIFFERS = 2  # the exit code, with --exit-code
 
@@ -40,6 +40,9 @@ def diff(
     together by name, or else by type and nodes that they share. The exit code is 0, or with --exit-code 2
     where anything differs; 1 is for errors.
     """
+    from onedispatch.dispatch.cli.cost_tables import diff_markdown, show_diff
+    from onedispatch.dispatch.tools.cost_diff import compare_costs
+
     share = out.parse_share("--tolerance", tolerance)
     for side in (first, second):
         opening.keep(side, markdown)
@@ -55,5 +58,7 @@ def diff(
 
 
 def _side(name: str, compiling: opening.CompileFlags) -> CostRecord:
+    from onedispatch.dispatch.tools.cost_record import is_record, read_record
+
     path = Path(name)
     return read_record(path) if is_record(path) else measured(name, compiling)

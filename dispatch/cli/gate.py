@@ -6,18 +6,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.cost_tables import show_verdict, verdict_markdown
-from onedispatch.dispatch.tools.cost_diff import compare_costs
-from onedispatch.dispatch.tools.cost_record import CostRecord, read_baseline, record_of
-from onedispatch.dispatch.tools.gate import Limits, judge
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import check_target, write_file
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.tools.cost_record import CostRecord
+    from onedispatch.dispatch.tools.gate import Limits
 
 NOT_MET = 2  # the exit code
 
@@ -46,6 +46,8 @@ class LimitFlags:
     @property
     def limits(self) -> Limits:
         """Raises ``InputError`` for what is no limit."""
+        from onedispatch.dispatch.tools.gate import Limits
+
         for option in ("max_us", "max_ms", "max_cycles", "max_ddr_mb", "max_dispatches"):
             most = getattr(self, option)
             if most is not None and not (math.isfinite(most) and most >= 0):
@@ -97,6 +99,8 @@ class BaselineFlags:
     @property
     def before(self) -> CostRecord | None:
         """The baseline, where there is one. Raises ``InputError`` for what is no cost record."""
+        from onedispatch.dispatch.tools.cost_record import read_baseline
+
         return None if self.baseline is None else read_baseline(self.baseline)
 
 
@@ -120,6 +124,10 @@ def gate(
     Exit codes: 0 where the gate is met, 2 where it is not, 1 for errors: a model that does not compile, a
     baseline that is none, or one of another device, other options or shapes.
     """
+    from onedispatch.dispatch.cli.cost_tables import show_verdict, verdict_markdown
+    from onedispatch.dispatch.tools.cost_diff import compare_costs
+    from onedispatch.dispatch.tools.gate import judge
+
     wanted, (tolerance, most) = limits.limits, against.shares
     if not wanted.any and against.baseline is None and against.write_baseline is None:
         raise InputError(
@@ -147,6 +155,8 @@ def gate(
 
 def measured(model: str, compiling: opening.CompileFlags) -> CostRecord:
     """What a model costs, by the clock."""
+    from onedispatch.dispatch.tools.cost_record import record_of
+
     compiled = opening.with_executable(model, compiling)
     with out.working("timing"):
         report = compiled.timing()

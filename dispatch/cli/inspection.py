@@ -22,7 +22,6 @@ from onedispatch.dispatch.cli.page import Html, write_page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.frontend.graph import sizes_of_names
-from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import Summary
@@ -60,6 +59,8 @@ def inspect(
     Of others: what they became, alone, together with others, by a rule or by their function body; and which
     rules nearly fit.
     """
+    from onedispatch.dispatch.page.collect import observing
+
     opening.keep(model, html)
     if passes or dump_passes is not None or html is not None:
         compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen

@@ -15,9 +15,10 @@ import numpy as np
 import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.cli import comparison, opening, traces, verdict, what_if
+from onedispatch.dispatch.cli import comparison, opening, traces, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.opening import open_model, with_executable
+from onedispatch.dispatch.cli.what_if_flags import WhatIfFlags
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
@@ -233,7 +234,7 @@ def compile(
 def time_model(
     model: opening.Model,
     compiling: opening.CompileFlags,
-    asked: what_if.WhatIfFlags,
+    asked: WhatIfFlags,
     trace: traces.Target = None,
     json: out.Json = False,
 ) -> None:
@@ -253,6 +254,8 @@ def time_model(
         given = "a trace of several combinations"
         raise InputError("--trace", given, "one of them", "leave --devices, --batch and --sweep out")
     if asked.asked:
+        from onedispatch.dispatch.cli import what_if
+
         what_if.answer(model, compiling, asked, json)
         return
     compiled = with_executable(model, compiling)

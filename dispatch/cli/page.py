@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.page.collect import Seen, facts_of
-from onedispatch.dispatch.page.document import page
 from onedispatch.transactions.base.files import write_file
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.page.collect import Seen
 
 Html = Annotated[
     Path | None,
@@ -35,6 +36,9 @@ def write_page(
 
     Raises ``InputError`` where the file cannot be written.
     """
+    from onedispatch.dispatch.page.collect import facts_of
+    from onedispatch.dispatch.page.document import page
+
     with out.working("timing"):
         facts = facts_of(Path(model).name, compiled, inspected, seen)
     write_file(path, page(facts).encode())

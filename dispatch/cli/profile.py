@@ -14,7 +14,6 @@ from onedispatch.dispatch.cli import opening, traces, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.inspection import inspected, rows_of
 from onedispatch.dispatch.cli.page import Html, write_page
-from onedispatch.dispatch.page.collect import observing
 from onedispatch.dispatch.runtime.profile import (
     BOUNDS,
     KindProfile,
@@ -56,6 +55,8 @@ def profile(
     They add up to the time. ideal is the share of it that is left if all cores compute alike and device
     memory is never idle.
     """
+    from onedispatch.dispatch.page.collect import observing
+
     order = _ORDERS[choice("--sort", sort, tuple(_ORDERS))]
     most = integer("--top", top, 0, 1 << 31)
     traces.check_target(trace)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -15,6 +15,7 @@ from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.what_if_flags import WhatIfFlags
 from onedispatch.dispatch.compiler.options import CompileOptions
 from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.dispatch.driver.requested import READING
@@ -26,38 +27,13 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError
 
 
-@dataclass(frozen=True)
-class WhatIfFlags:
-    """Other devices, batches and numbers of a device: a row of one table for each combination."""
-
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(help="Several devices, as --device names one: npu1,npu2_4col,my.toml. Repeatable."),
-    ] = None
-    batch: Annotated[
-        list[str] | None,
-        typer.Option(help="Sizes of the inputs' leading dimension: 1,2,4 or 1..64:x2. Repeatable."),
-    ] = None
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Values of a key of device files: columns=1..8, core.data_memory_bytes=32768,65536, "
-            "ddr.gigabytes_per_second=30..120:30. Repeatable."
-        ),
-    ] = None
-
-    @property
-    def asked(self) -> bool:
-        return any((self.devices, self.batch, self.sweep))
-
-    def cases(self, device: str | None) -> list[what_if.Case]:
-        """Raises ``InputError`` or ``DeviceError`` for what is no device, batch or sweep."""
-        if device is not None and self.devices:
-            raise InputError("--devices", "one beside --device", "either")
-        devices = what_if.parse_devices(self.devices or [device or "npu2"])
-        return what_if.cases(
-            devices, what_if.parse_batches(self.batch or ()), what_if.parse_sweeps(self.sweep or ())
-        )
+def cases_of(flags: WhatIfFlags, device: str | None) -> list[what_if.Case]:
+    """Raises ``InputError`` or ``DeviceError`` for what is no device, batch or sweep."""
+    if device is not None and flags.devices:
+        raise InputError("--devices", "one beside --device", "either")
+    devices = what_if.parse_devices(flags.devices or [device or "npu2"])
+    batches, sweeps = what_if.parse_batches(flags.batch or ()), what_if.parse_sweeps(flags.sweep or ())
+    return what_if.cases(devices, batches, sweeps)
 
 
 @dataclass(frozen=True)
@@ -111,7 +87,7 @@ def subject(model: str, compiling: opening.CompileFlags) -> Subject:
 
 def answer(model: str, compiling: opening.CompileFlags, flags: WhatIfFlags, json: bool) -> None:
     """Prints a row for each case. Raises ``typer.Exit`` with 1 where none has an answer."""
-    cases = flags.cases(compiling.device)
+    cases = cases_of(flags, compiling.device)
     read = subject(model, compiling)
     if flags.batch:
         leading(read.graph)  # refused once, and not in every row

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onedispatch.dispatch.base.collector import paused_collector
 from onedispatch.dispatch.base.mapped import forget_pages
-from onedispatch.dispatch.compiler.custom import CustomNodes
-from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.transactions.base.context import setting
+
+if TYPE_CHECKING:  # commands observe passes before they compile
+    from onedispatch.dispatch.compiler.custom import CustomNodes
+    from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 
 
 @dataclass(frozen=True)

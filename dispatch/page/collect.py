@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.compiler.executable import BUFFERS, Executable, NodePlacement
+from onedispatch.dispatch.compiler.executable import BUFFERS, Executable
 from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.dispatch.page.edges import EdgeObserver, edges_of_steps
 from onedispatch.dispatch.page.facts import ExecutableFacts, PageFacts
 from onedispatch.dispatch.page.scratch import alive
 from onedispatch.dispatch.runtime import clock
-from onedispatch.dispatch.runtime.summary import summary_of
 from onedispatch.dispatch.tools.macs import MacCounter
 from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.text import counted
@@ -60,13 +59,12 @@ def _executable(
     names, steps = [row.node for row in executable.placement], executable.device_steps
     members = [seen.edges.members(names, step) for step in steps]
     edges = seen.edges.edges(names) or edges_of_steps(members, steps)
-    facts = ExecutableFacts(row, members, edges, scratch=[alive(step) for step in steps])
+    scratch = [alive(step) for step in steps]
+    facts = ExecutableFacts(row, members, edges, scratch=scratch, verdict=row["summary"]["verdict"])
     try:
         report = clock.report_of(executable, compiled.target)
     except OneDispatchError as error:
         return replace(facts, unprofiled=error.statement())
-    placement = [NodePlacement(**one) for one in row["placement"]]
-    facts = replace(facts, verdict=str(summary_of(compiled.device, executable, placement, report)))
     if report.profile is None or not report.profile.rows:
         return replace(facts, unprofiled="nothing runs on the device")
     latest = executable is compiled.used_last()[1]
