@@ -13,6 +13,7 @@ import typer
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli import verdict
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.host import MOST_THREADS
 from onedispatch.transactions.base.text import counted
@@ -48,6 +49,7 @@ class BenchFlags:
         ),
     ] = None
     groups: out.Groups = "on"
+    set: out.Frozen = None
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0
 
     @property
@@ -129,10 +131,12 @@ def measured(name: str, model: ModelProto, flags: BenchFlags, precision: str) ->
 def _model(name: str, precision: str, flags: BenchFlags) -> ModelProto:
     from onedispatch.dispatch.tools import zoo
     from onedispatch.dispatch.tools.beside import prepared
+    from onedispatch.dispatch.tools.freezing import frozen_model
 
     proto = zoo.find_model(name)
     if name in zoo.light_models() or flags.batch is not None or flags.image is not None:
         proto = zoo.randomised(proto, flags.seed, batch=flags.batch, image=flags.image)
+    proto = frozen_model(proto, out.parse_frozen(flags.set))
     with out.working(f"preparing {name} in {precision}"):
         return prepared(proto, precision, flags.seed)
 
@@ -167,13 +171,17 @@ def show(rows: Sequence[Measured], json: bool) -> None:
     from onedispatch.dispatch.tools.beside import geometric_means
 
     if json and len(rows) == 1:
-        out.print_json(asdict(rows[0]))
+        out.print_json(rows[0].as_dict())
     elif json:
         means = [asdict(mean) for mean in geometric_means(rows)]
-        out.print_json({"rows": [asdict(row) for row in rows], "geometric_means": means})
+        out.print_json({"rows": [row.as_dict() for row in rows], "geometric_means": means})
     elif len(rows) == 1:
+        verdict.show(rows[0].summary)
         _show(rows[0])
     else:
+        judged = {(row.model, row.precision): row.summary for row in rows}
+        for (model, precision), summary in judged.items():
+            out.tell(f"{Path(model).stem}, {precision}: {summary}")
         _show_table(rows)
 
 

@@ -14,7 +14,7 @@ import typer
 
 from onedispatch.dispatch.artifact.loading import opened
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.cli import opening
+from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.export.assignment import assignment
 from onedispatch.dispatch.export.model_explorer import node_data, placement_data
@@ -116,6 +116,7 @@ def export(
     if json:
         out.print_json([{"path": str(path), "bytes": path.stat().st_size} for path in written])
         return
+    verdict.show(verdict.of(compiled, report))
     for path in written:
         out.tell(f"{path}: {counted(path.stat().st_size, 'byte')}")
     if report.trace is not None and report.trace.note:

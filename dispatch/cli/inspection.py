@@ -22,6 +22,7 @@ from onedispatch.dispatch.cli.page import Html, write_page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.frontend.graph import sizes_of_names
+from onedispatch.dispatch.runtime.clock import timed_summary
 from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import Summary
@@ -112,7 +113,7 @@ def inspected(
         if only is not None and executable is not only:
             continue
         placement = session.placed(key, executable)
-        summary = verdict.of_executable(compiled, executable, placement)
+        summary = timed_summary(compiled, executable, placement)
         edits = _edits(model, executable, summary, compiling) if summary.host else {}
         found.append(Inspected(key, executable, placement, summary, edits))
     return found

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onedispatch.dispatch.base.arguments import integer
-from onedispatch.dispatch.cli import opening, samples
+from onedispatch.dispatch.cli import opening, samples, verdict
 from onedispatch.dispatch.cli import output as out
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted, short_bytes
@@ -20,6 +21,7 @@ from onedispatch.transactions.base.text import counted, short_bytes
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onedispatch.dispatch.runtime.summary import Summary
     from onedispatch.dispatch.tools.dataset import Dataset
     from onedispatch.dispatch.tools.node_errors import Row
     from onedispatch.dispatch.tools.trials import Floors, Trial
@@ -141,6 +143,12 @@ class Result:
     calibrated: int
     held_out: int
 
+    @cached_property
+    def summary(self) -> Summary | None:
+        """The verdict on the best."""
+        found = None if self.best is None else self.best.compiled
+        return None if found is None else verdict.of(found)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "calibrated": self.calibrated,
@@ -149,6 +157,7 @@ class Result:
             "least_snr": self.floors.snr,
             "recipes": [one.as_dict() | {"fits": one.fits(self.floors)} for one in self.tried],
             "best": None if self.best is None else self.best.recipe.name,
+            "summary": None if self.summary is None else self.summary.as_dict(),
             "worst": [row.as_dict() for row in self.worst],
             "path": None if self.output is None or self.best is None else str(self.output),
         }
@@ -158,6 +167,8 @@ def _tell(result: Result, json: bool) -> None:
     if json:
         out.print_json(result.as_dict())
         return
+    if result.best is not None and result.summary is not None:
+        out.tell(f"best, {result.best.recipe.name}: {result.summary}", style="bold")
     kept = f"{counted(result.calibrated, 'sample')} to calibrate, {result.held_out:,} held out"
     columns = ("recipe", "top-1", "SNR", "cosine", "modelled", "host nodes", "size", "")
     rows = [_cells(one, result) for one in result.tried]

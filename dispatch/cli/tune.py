@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onedispatch.dispatch.base.json_files import read_json
-from onedispatch.dispatch.cli import opening
+from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.progress import compiling
 from onedispatch.operators.scheduling.problem import Problem
@@ -24,6 +24,8 @@ from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
+    from onedispatch.dispatch.artifact.model import CompiledModel
+    from onedispatch.dispatch.runtime.summary import Summary
     from onedispatch.dispatch.tuning.explore import Tuning
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -82,11 +84,17 @@ def tune(
 
     seconds, shapes = flags.seconds, out.parse_shapes(flags.shape)
     problems: Counter[Problem] = Counter()
+    summaries: dict[str, Summary] = {}
     for name in models:
         opening.keep(name, None)
-        with compiling(f"compiling {name} for {flags.device}"):
-            found = _read(Path(name)) if name.endswith(".json") else _posed(name, flags, shapes)
+        if name.endswith(".json"):
+            problems.update(_read(Path(name)))
+            continue
+        found, compiled = _posed(name, flags, shapes)
         problems.update(found)
+        summaries[name] = verdict.of(compiled)
+        if not json:
+            out.tell(f"{name}: {summaries[name]}", style="bold")
     start = time.perf_counter()
     with _progress(seconds, len(problems)) as report:
         tunings = tuning.tune(
@@ -99,26 +107,32 @@ def tune(
             scheduler=flags.scheduler,
             progress=report,
         )
-    _show(tunings, flags, time.perf_counter() - start, json)
+    _show(tunings, flags, time.perf_counter() - start, summaries if json else None)
 
 
-def _posed(name: str, flags: TuneFlags, shapes: opening.Shapes) -> Mapping[Problem, int]:
-    """The problems of a model, as it is compiled for the device."""
+def _posed(
+    name: str, flags: TuneFlags, shapes: opening.Shapes
+) -> tuple[Mapping[Problem, int], CompiledModel]:
+    """The problems of a model, as it is compiled for the device, and what it is compiled to."""
     from onedispatch.dispatch.driver.compile_model import compile_model
     from onedispatch.dispatch.tuning.collect import problems_of
 
     model = opening.source(Path(name))
     options: dict[str, Any] = {"precision": flags.precision, "groups": flags.groups}
     options["freeze"] = out.parse_frozen(flags.set)
-    found = problems_of(
-        lambda selector: compile_model(model, flags.device, shapes=shapes, selector=selector, **options)
-    )
+    made: list[CompiledModel] = []
+    with compiling(f"compiling {name} for {flags.device}"):
+        found = problems_of(
+            lambda selector: made.append(
+                compile_model(model, flags.device, shapes=shapes, selector=selector, **options)
+            )
+        )
     if not found:
         remedy = "give the sizes of open dimensions: --shape input=sizes"
         raise InputError(
             name, "no problem: nothing of it runs on the device, or its shapes are open", "", remedy
         )
-    return found
+    return found, made[0]
 
 
 def _read(path: Path) -> Mapping[Problem, int]:
@@ -165,13 +179,18 @@ def _ratio(before: int, after: int) -> str:
     return f"{before / after:.3f} x" if after else "–"
 
 
-def _show(tunings: Sequence[Tuning], flags: TuneFlags, seconds: float, json: bool) -> None:
+def _show(
+    tunings: Sequence[Tuning], flags: TuneFlags, seconds: float, summaries: Mapping[str, Summary] | None
+) -> None:
+    """A table; JSON where there are ``summaries``, of the models as they are compiled before."""
     rows = sorted(tunings, key=lambda one: -one.weight * (one.before or 0))
     before, after = _sums(tunings)
     failed = [reason for one in tunings for reason in one.failed]
-    if json:
-        summary = {"before": before, "after": after, "seconds": seconds, "failed": failed}
-        out.print_json({"device": flags.device, "problems": list(map(_as_dict, rows))} | summary)
+    if summaries is not None:
+        judged = {name: summary.as_dict() for name, summary in summaries.items()}
+        gained = {"before": before, "after": after, "seconds": seconds, "failed": failed}
+        listed = {"problems": list(map(_as_dict, rows)), "summaries": judged}
+        out.print_json({"device": flags.device} | listed | gained)
         return
     lines = [
         (one.problem.kernel, _extents(one.problem), str(one.weight), *_cycles(one), str(len(one.tried)))

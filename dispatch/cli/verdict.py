@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
+from onedispatch.dispatch.runtime.clock import timed_summary
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.dispatch.runtime.session import InferenceSession
-from onedispatch.dispatch.runtime.summary import Summary, summary_of
-from onedispatch.transactions.base.errors import SimulationError, TransactionError
+from onedispatch.dispatch.runtime.summary import Summary
 
 _MOST_HOST_NODES = 10
 
@@ -20,7 +19,7 @@ def of(compiled: CompiledModel, report: RunReport | None = None) -> Summary:
     """The verdict on the executable used last, by ``report`` or else by a clock."""
     key, executable = compiled.used_last()
     placement = InferenceSession(compiled).placed(key, executable)
-    return of_executable(compiled, executable, placement, report)
+    return timed_summary(compiled, executable, placement, report)
 
 
 def of_run(session: InferenceSession, report: RunReport | None) -> Summary | None:
@@ -28,23 +27,7 @@ def of_run(session: InferenceSession, report: RunReport | None) -> Summary | Non
     if report is None:
         return None
     _, executable = session.model.used_last()
-    return of_executable(session.model, executable, session.placement, report)
-
-
-def of_executable(
-    compiled: CompiledModel,
-    executable: Executable,
-    placement: Sequence[NodePlacement],
-    report: RunReport | None = None,
-) -> Summary:
-    """The verdict on one of a model's executables; without times where no clock tells them."""
-    from onedispatch.dispatch.runtime.clock import report_of
-
-    try:
-        known = report or report_of(executable, compiled.target)
-        return summary_of(compiled.device, executable, placement, known)
-    except (SimulationError, TransactionError) as error:
-        return summary_of(compiled.device, executable, placement, None, error.statement())
+    return timed_summary(session.model, executable, session.placement, report)
 
 
 def show(summary: Summary, moved: Mapping[str, str] | None = None, *, full: bool = False) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +30,7 @@ def frozen(graph: Graph, values: Mapping[str, Any]) -> Graph:
     if not values:
         return graph
     inputs = {value.name: value for value in graph.inputs}
-    for name in values:
-        if name not in inputs:
-            what = f"{name!r}, a constant of the model" if name in graph.constants else repr(name)
-            accepted = f"inputs of the model: {', '.join(inputs) or 'it has none'}"
-            raise InputError("inputs to freeze", what, accepted, did_you_mean(name, inputs))
-    made = {name: frozen_value(inputs[name], given) for name, given in values.items()}
+    made = frozen_values(inputs, graph.constants, values)
     return replace(
         graph,
         inputs=tuple(value for name, value in inputs.items() if name not in made),
@@ -43,6 +38,18 @@ def frozen(graph: Graph, values: Mapping[str, Any]) -> Graph:
         values={name: value for name, value in graph.values.items() if name not in made},
         frozen={**graph.frozen, **made},
     )
+
+
+def frozen_values(
+    inputs: Mapping[str, Value], constants: Collection[str], values: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Returns the constants that these inputs become. Raises ``InputError`` as ``frozen`` does."""
+    for name in values:
+        if name not in inputs:
+            what = f"{name!r}, a constant of the model" if name in constants else repr(name)
+            accepted = f"inputs of the model: {', '.join(inputs) or 'it has none'}"
+            raise InputError("inputs to freeze", what, accepted, did_you_mean(name, inputs))
+    return {name: frozen_value(inputs[name], given) for name, given in values.items()}
 
 
 def frozen_value(value: Value, given: Any) -> Array:

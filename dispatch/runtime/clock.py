@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base.forks import ForkLock
-from onedispatch.dispatch.compiler.executable import Executable
+from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
 from onedispatch.dispatch.driver.executable_cache import prepared
 from onedispatch.dispatch.runtime.device import DeviceSession, TimedStep
 from onedispatch.dispatch.runtime.report import RunReport, summed
+from onedispatch.dispatch.runtime.summary import Summary, summary_of
 from onedispatch.dispatch.runtime.trace import traced_calls
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.errors import InputError, SimulationError, TransactionError
 
 
 def timing(
@@ -32,6 +33,21 @@ def report_of(executable: Executable, target: Device, traced: int | None = None)
     start = time.perf_counter()
     reports = _reports(executable, target, traced)
     return summed(reports, (), time.perf_counter() - start)
+
+
+def timed_summary(
+    model: CompiledModel,
+    executable: Executable,
+    placement: Sequence[NodePlacement],
+    report: RunReport | None = None,
+) -> Summary:
+    """The verdict on one of a model's executables, by ``report`` or else by this clock; without times where
+    no clock tells them."""
+    try:
+        known = report or report_of(executable, model.target)
+        return summary_of(model.device, executable, placement, known)
+    except (SimulationError, TransactionError) as error:
+        return summary_of(model.device, executable, placement, None, error.statement())
 
 
 def _reports(executable: Executable, target: Device, traced: int | None = None) -> list[RunReport]:

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from onnx import ModelProto
 
 from onedispatch.dispatch.base.precisions import EXACT
+from onedispatch.dispatch.runtime.summary import Summary
 from onedispatch.dispatch.tools import zoo
 
 Once = Callable[[], Any]
@@ -68,6 +69,11 @@ class Measured:
     dispatches: int
     recorded: tuple[str, ...]  # how the last run was made, by step
     peak_bytes: int  # of this process before onnxruntime's session exists
+    summary: Summary  # where its nodes run, how fast, and what bounds it
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON takes it."""
+        return asdict(self) | {"summary": self.summary.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ def measure(name: str, model: ModelProto, sides: Sides) -> Measured:
 
     Two runs of ours warm up, since the second is the one that is recorded.
     """
+    from onedispatch.dispatch.runtime.clock import timed_summary
     from onedispatch.dispatch.runtime.session import InferenceSession
 
     feed = zoo.random_input(model, sides.seed)
@@ -114,6 +121,7 @@ def measure(name: str, model: ModelProto, sides: Sides) -> Measured:
     mine, other = medians[0], medians[1] if theirs else None
     report = session.last_run
     assert report is not None
+    _, executable = session.model.used_last()
     return Measured(
         model=name,
         device=session.device,
@@ -135,6 +143,7 @@ def measure(name: str, model: ModelProto, sides: Sides) -> Measured:
         dispatches=report.dispatches,
         recorded=tuple(report.recorded),
         peak_bytes=peak,
+        summary=timed_summary(session.model, executable, session.placement, report),
     )
 
 

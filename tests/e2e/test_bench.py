@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -31,6 +32,7 @@ def test_one_measurement_is_an_object() -> None:
     assert row["ratio"] == pytest.approx(row["seconds"] / row["onnxruntime_seconds"])
     assert row["precision"] == "fp32" and row["threads"] == 1 and row["runs"] >= 2
     assert row["recorded"][0] in ("played", "verified") and row["largest_error"] < 1e-4
+    assert "in one dispatch" in row["summary"]["verdict"] and row["summary"]["cpu"] == 0
 
 
 def test_several_have_means() -> None:
@@ -46,7 +48,23 @@ def test_several_have_means() -> None:
 
 def test_several_are_a_table() -> None:
     text = bench(DIGITS)
-    assert text.count("digits") == 2 and "mean of 2" in text
+    assert text.count("digits, fp32: all 11 nodes on the NPU in one dispatch") == 1
+    assert text.count("digits") == 3 and "mean of 2" in text
+
+
+def test_the_verdict_comes_first() -> None:
+    assert bench().startswith("all 11 nodes on the NPU in one dispatch; ")
+
+
+def test_both_sides_compute_a_model_with_a_frozen_input(tmp_path: Path) -> None:
+    graph = "g (float[2, 3] x, float[3] by) => (float[2, 3] y) { y = Mul(x, by) }"
+    text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "scaled.onnx")
+    command = ["bench", str(tmp_path / "scaled.onnx"), "--runs", "2", "--json", "--set"]
+    result = CliRunner().invoke(app, [*command, "by=[1,2,4]"], catch_exceptions=False)
+    assert json.loads(result.stdout)["largest_error"] == 0.0
+    with pytest.raises(od.InputError, match="inputs of the model: x, by"):
+        CliRunner().invoke(app, [*command, "to=1"], catch_exceptions=False)
 
 
 def test_onnxruntime_is_a_comparison_only(monkeypatch: pytest.MonkeyPatch) -> None:

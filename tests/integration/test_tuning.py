@@ -337,6 +337,7 @@ def test_the_command_tunes_models_and_problems(
     model.write_bytes(products(2, 16, 32))
     done = ran(model, "--log", tmp_path / "log", "--budget", "1s", "--groups", "off", "--device", "npu1")
     assert done.returncode == 0, done.stderr
+    assert f"{model.name}: all 2 nodes on the NPU in one dispatch; " in " ".join(done.stdout.split())
     assert "od::gemm@1" in done.stdout and "ratio" in done.stdout and "16 x 32 x 32" in done.stdout
     assert Counter(row.problem.device.split("@")[0] for row in log.read(tmp_path / "log"))["npu1"] > 0
 

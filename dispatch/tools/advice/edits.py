@@ -19,6 +19,7 @@ from onedispatch.dispatch.frontend.exporter import type_proto
 from onedispatch.dispatch.frontend.graph import Graph, Value
 from onedispatch.dispatch.frontend.walk import bodies_of, subgraphs
 from onedispatch.dispatch.tools import recipes
+from onedispatch.dispatch.tools.freezing import frozen_model
 from onedispatch.transactions.base.text import counted
 
 # Element types that cores have no kernels for, and those in which the same is computed there.
@@ -130,14 +131,7 @@ class _Freeze:
     value: int | bool
 
     def __call__(self, model: ModelProto) -> ModelProto:
-        made = _copy(model)
-        info = next(one for one in made.graph.input if one.name == self.name)
-        kind = info.type.tensor_type
-        shape = [dim.dim_value for dim in kind.shape.dim]
-        array = np.full(shape, self.value, helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        made.graph.initializer.append(numpy_helper.from_array(array, self.name))
-        made.graph.input.remove(info)
-        return made
+        return frozen_model(model, {self.name: self.value})
 
 
 # -- nodes on the host ---------------------------------------------------------------------------
