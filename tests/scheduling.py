@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 # Files whose items share no fixture that takes time: their items go to whichever worker is free.
 BY_ITEM = (
@@ -34,6 +35,35 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist is not type
             return path
         group = name.partition("[")[2]
         return f"tests/ops[{group}" if group and path.startswith("tests/ops/") else nodeid
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Hands on what a worker that died has not run, and returns what it died of, which is not run again.
+
+        xdist itself hands on units that are done, too: whoever gets one waits for ever for its results.
+        """
+        workload = self.assigned_work.pop(node)
+        left = [(scope, item) for scope, unit in workload.items() for item, done in unit.items() if not done]
+        if not left:
+            return None
+        scope, crashed = left[0]
+        workload[scope][crashed] = True
+        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
+        for other in self.nodes:
+            self._reschedule(other)
+        return str(crashed)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """A worker begins a test when it knows the next one, or that there is none."""
+        super()._reschedule(node)
+        if node.shutting_down:
+            return
+        while self.workqueue and self._waiting(node) < 2:
+            self._assign_work_unit(node)
+        if not self.workqueue and self._waiting(node) < 2:
+            node.shutdown()
+
+    def _waiting(self, node: WorkerController) -> int:
+        return int(self._pending_of(self.assigned_work[node]))
 
 
 def longest_first(item: pytest.Item, root: object) -> tuple[int, int, int]:
