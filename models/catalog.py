@@ -2,7 +2,8 @@
 """Tunes the example networks and writes the catalog that ships, with its log: ``make catalog``.
 
 ``python -m models.catalog --device npu2 --minutes 20`` goes on where the log stopped; ``--minutes 0`` only
-builds from it what ships. Of each problem the log has the rows that decide something (``packed``).
+builds from it what ships. ``--again`` measures its rows anew first, as a change of the clock or of what is
+emitted asks for. Of each problem the log has the rows that decide something (``packed``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +26,7 @@ import onedispatch as od
 from onedispatch.dispatch.tools import zoo
 from onedispatch.dispatch.tools.quantising import quantised
 from onedispatch.dispatch.tuning.collect import problems_of
+from onedispatch.dispatch.tuning.explore import Measure, Measured
 from onedispatch.dispatch.tuning.prebuild import programs_by
 from onedispatch.dispatch.tuning.tune import tune
 from onedispatch.operators.catalog import log
@@ -30,6 +35,8 @@ from onedispatch.operators.catalog.layers import SHIPPED
 from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import Search
+from onedispatch.transactions import find_device
+from onedispatch.transactions.base.text import counted
 
 LIGHT = Path(__file__).parent / "light"
 QUANTISED = ("resnet50", "mobilenet_v2", "efficientnet_b0")
@@ -101,6 +108,28 @@ def tuned(device: str, seconds: float, jobs: int) -> None:
         packed_log(device).write_bytes(packed(path))
 
 
+def measured_again(device: str, jobs: int) -> None:
+    """Measures the rows of a device's log once more, after a change of the clock or of what is emitted; what
+    does not fit any more is left out."""
+    target = find_device(device)
+    rows = [
+        replace(row, problem=replace(row.problem, device=target.identity))
+        for row in log.read(packed_log(device))
+    ]
+    with ProcessPoolExecutor(jobs) as pool, tempfile.TemporaryDirectory() as folder:
+        asked = [Measure(row.problem, row.solution) for row in rows]
+        answers = pool.map(Measure.done, asked, repeat(target), chunksize=32)
+        found = [
+            replace(row, **asdict(answer), version=od.__version__)
+            for row, answer in zip(rows, answers, strict=True)
+            if isinstance(answer, Measured)
+        ]
+        print(f"{device}: {counted(len(found), 'row')} measured again, of {len(rows):,}", flush=True)
+        path = Path(folder) / "log.jsonl"
+        log.append(path, found)
+        packed_log(device).write_bytes(packed(path))
+
+
 def packed(path: Path) -> bytes:
     """A log, compressed, without the rows that decide nothing: of each problem there stay the search's
     solution, the fastest, and the one that the cost model finds fastest."""
@@ -135,10 +164,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", action="append", choices=DEVICES)
     parser.add_argument("--minutes", type=float, default=20, help="of tuning for each device; 0 only builds")
+    parser.add_argument("--again", action="store_true", help="measure what is known once more first")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     SHIPPED.mkdir(exist_ok=True)
     for device in given.device or DEVICES:
+        if given.again:
+            measured_again(device, given.jobs)
         if given.minutes:
             tuned(device, 60 * given.minutes, given.jobs)
         built(device)

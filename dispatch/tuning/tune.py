@@ -16,7 +16,7 @@ from onedispatch.operators.catalog import log as logs
 from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.transactions import Device, find_device
-from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.boundary import attributed_to, public
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import FilePath
 from onedispatch.transactions.base.signature import bounded_repr
@@ -78,7 +78,8 @@ def tune(
     def notify(answered: Sequence[tuple[Task, Answer]]) -> None:
         kept.append(answered)
         if progress is not None:
-            progress(tunings)
+            with attributed_to(progress, "progress of tune"):
+                progress(tunings)
 
     with workers_of(target, jobs, workers, scheduler) as those:
         Order(runs, those, kept.known, until, notify).go()

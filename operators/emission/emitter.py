@@ -339,7 +339,8 @@ class _NestEmitter:
     def _shim(self, column: int) -> None:
         bound, s = self.bound, self.bound.schedule
         rows = bound.feeds.rows_served(column)
-        for port, served in ((0, rows), (1, [0])):
+        ports = [(0, rows), (1, [0])]
+        for port, served in reversed(ports) if s.in1_first else ports:
             if bound.chunks(port) and served and s.ring_words(port):
                 for channel, some in s.channels(port, served):
                     self._feed(column, port, some, channel)
@@ -355,12 +356,14 @@ class _NestEmitter:
         s = self.bound.schedule
         tasks, arguments = self.bound.feed(port, column, rows, channel)
         hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
+        # What waits for in1 in its queue comes behind what other columns begin with.
+        rank = CORE_RANK if s.in1_first and (port, channel) == (0, 1) else FEED_RANK
         for task in tasks:
             panel = task.first // (len(rows) * hold.chunks)
             step = panel * hold.chunks * hold.repeat * per_chunk
             chain = tuple(arguments[i] for i in task.operands)
             self.pushes.append(
-                Push(step, FEED_RANK, column, 0, MM2S, channel, task.repeat, 0, task.patterns, chain)
+                Push(step, rank, column, 0, MM2S, channel, task.repeat, 0, task.patterns, chain)
             )
 
 

@@ -18,8 +18,9 @@ from itertools import accumulate, islice, pairwise
 from onedispatch.operators.emission import overlay
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, Pattern
 from onedispatch.operators.scheduling.feeds import Feeds
+from onedispatch.operators.scheduling.holds import Hold
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
-from onedispatch.operators.scheduling.schedule import Hold, Schedule
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.text import counted
 
@@ -74,11 +75,12 @@ class MemTile:
         self._rings = iter(range(self.limits.rings))
         self._chains: dict[tuple[object, ...], int] = {}  # first BDs over what stays, by what they walk
         packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
-        if schedule.chunks(0) and in0_rows:
-            for fed, rows in schedule.channels(0, in0_rows):
-                self._input(0, fed, [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows])
-        if schedule.chunks(1):
-            self._input(1, 1, [_Send(0, 0, None)])
+        for port in (1, 0) if schedule.in1_first else (0, 1):
+            if port == 1 and schedule.chunks(1):
+                self._input(1, 1, [_Send(0, 0, None)])
+            elif port == 0 and schedule.chunks(0) and in0_rows:
+                for fed, rows in schedule.channels(0, in0_rows):
+                    self._input(0, fed, [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows])
         if schedule.kept[2]:
             self._kept_outputs()
         else:
@@ -160,7 +162,7 @@ class MemTile:
                 overlay.Slots(hold.slots, panel, hold.repeat),
                 following.get(number),
             )
-        if hold.repeat > 1:
+        if hold.repeat > 1 and hold.slots * hold.repeat != overlay.RING_SLOTS:
             self.locks += [(empty, hold.slots * hold.repeat) for empty, _ in locks]
         return _Ring(at, locks, packet)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
+from onedispatch.operators.scheduling.holds import takes_both_channels
 from onedispatch.operators.scheduling.index_space import IntArray, K, depends, kept
 from onedispatch.operators.scheduling.keeping import tile_rules
 from onedispatch.operators.scheduling.nest import Nest
@@ -27,7 +28,6 @@ from onedispatch.operators.scheduling.schedule import (
     MAX_LOCK,
     MAX_PANEL_WORDS,
     PANEL_PARTS,
-    takes_both_channels,
 )
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.operators.scheduling.tilings import Tilings
@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 # Rough controller cycles; only their proportion to the work matters for choosing.
 COLUMN_SETUP_CYCLES = 800
 CORE_SETUP_CYCLES = 40
-TASK_CYCLES = 600
+TASK_CYCLES = 200  # most of what a task takes of the controller passes beside the work
 MANY_STEPS = 16384
 OTHERS_WEIGHT = 0.1
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
@@ -69,6 +69,7 @@ class CostModel:
         self.per_group = np.where(self.ragged, 1.5, 0.25)  # shim tasks
         rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
         self.cycles_per_word = 4 / rate
+        self.read_cycles = self.cycles_per_word / device.constant("ddr.read_share")  # of reads alone
         self.shim_cycles = 1 / device.constant("dma.shim_words_per_cycle")  # of a word on one channel
         self.descriptor_cycles = device.constant("dma.shim_mm2s_bd_cycles")
         deep = [self.words[x.name] for x in nest.inputs if K in x.depends_on()]
@@ -271,23 +272,26 @@ class CostModel:
             fits = fits & (outer == 1)
         drain = outer * self.drained[at] * rows
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
-        total = in0.taken * in0.fetched * sources + mapping.columns * (
-            in1.taken * in1.fetched + drain * self.out_factor[at]
-        )
-        both = takes_both_channels(nest, mapping, self.limits)
-        second = np.where(in0.taken == in0.chunks, served // 2, 0) if both else 0
+        read = in0.taken * in0.fetched * sources
+        second = self._second(mapping, in0, in1, served, ring + 2 * in0.ring * served)
         resources = np.empty((6, len(at)))
         resources[0] = outer * cycles
         resources[1] = self._channel(in0, served - second)
-        resources[2] = self._channel(in1, 1) + (self._channel(in0, second) if both else 0)
+        # Half of the rows have nothing before all of in1 has come.
+        leads, of_in1 = np.greater(second, 0), self._channel(in1, 1)
+        fetched = mapping.columns * in1.taken * in1.fetched
+        resources[2] = np.where(leads, self._channel(in0, second), of_in1)
         resources[3] = np.maximum(in0.chunks * in0.words * -(-served // ROW_LANES), in1.chunks * in1.words)
         if nest.out_kept:
             resources[3] = np.maximum(resources[3], outer * out * -(-rows // ROW_LANES))
         resources[4] = drain * self.shim_cycles
-        resources[5] = np.floor(total * self.cycles_per_word)
+        read = read + np.where(leads, 0, fetched)
+        written = mapping.columns * drain * self.out_factor[at]
+        resources[5] = np.floor(np.maximum((read + written) * self.cycles_per_word, read * self.read_cycles))
         stalls = outer * self._stall(in0.words + in1.words, out, cycles, inner, at)
         fill = in0.words * served + in1.words + out + self.op_cycles
-        return _Load(resources, stalls + fill, fits, (in0, in1), served, outer, self.per_group[at])
+        beside = stalls + fill + np.where(leads, np.maximum(of_in1, fetched * self.read_cycles), 0)
+        return _Load(resources, beside, fits, (in0, in1), served, outer, self.per_group[at])
 
     def _in_shares(self, mapping: Mapping, at: Array) -> IntArray:
         """Whether the candidates keep to ``tile_rules``."""
@@ -296,6 +300,23 @@ class CostModel:
             for _, holds, _ in tile_rules(self.nest, mapping, [t[at] for t in self.tiles], self.limits.rows):
                 kept = kept & holds
         return kept
+
+    def _second(self, mapping: Mapping, in0: _Port, in1: _Port, served: int, ring: IntArray) -> IntArray:
+        """For how many of the ``served`` rows feed 1 brings in0: see ``Schedule.halved``."""
+        if not takes_both_channels(self.nest, mapping, self.limits):
+            return 0
+        first = self._comes_first(in1, ring) if self.nest.reduces else True
+        return np.where((in0.taken == in0.chunks) & first, served // 2, 0)
+
+    def _comes_first(self, in1: _Port, others: IntArray) -> IntArray:
+        """Whether memory tiles have room for all of in1 beside ``others``: see ``Schedule.in1_first``."""
+        if not in1.operands:
+            return True
+        once = in1.chunks / in1.repeats
+        room = (once * in1.ring + others <= self.limits.mem_words - self.nest.occupied) & (
+            once * in1.ring <= MAX_PANEL_WORDS
+        )
+        return np.where(in1.repeats == 1, room, (in1.taken < in1.chunks) & (once == in1.panel))
 
     def _channel(self, port: _Port, rows: IntArray) -> IntArray:
         """Returns the cycles that a shim channel takes to feed a port's chunks to ``rows`` core rows."""

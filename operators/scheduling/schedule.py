@@ -25,6 +25,7 @@ from onedispatch.operators.declarations.params import (
     port_ref,
 )
 from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
+from onedispatch.operators.scheduling.holds import STREAM, Hold, takes_both_channels
 from onedispatch.operators.scheduling.index_space import (
     IntArray,
     K,
@@ -50,35 +51,6 @@ MAX_WRAP = reg.MEM.bd_field["d0_wrap"].maximum  # shims have the same
 PANEL_PARTS = 4
 LEAST_OUT_WORDS = 2  # of a row's out ring: a chunk in two halves, or two chunks of one word
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
-
-
-@dataclass(frozen=True)
-class Hold:
-    """What a memory tile keeps of a port: panels of chunks, each sent ``repeat`` times.
-
-    ``parts`` are the chunks of a panel's pieces that have locks of their own. A panel of
-    several chunks that is sent once is a deep buffer: it rides out the times when device
-    memory serves others.
-    """
-
-    parts: tuple[int, ...]
-    repeat: int
-    slots: int
-
-    @property
-    def chunks(self) -> int:
-        return sum(self.parts)
-
-
-STREAM = Hold((1,), 1, 2)  # nothing is kept: chunks pass through two slots
-
-
-def takes_both_channels(nest: Nest, mapping: Mapping, limits: Resources) -> bool:
-    """Whether both channels of a shim may bring in0: of several operands that pass through, as published
-    element-wise kernels have one for each. A product's second channel is in1's; rows of one lane take turns;
-    and one operand alone follows itself chunk by chunk, in fewer tasks."""
-    passing = not nest.reduces and len(nest.inputs) > 1
-    return passing and not mapping.in1 and not mapping.rowcast and limits.sharers == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,11 +279,21 @@ class Schedule:
     @cached_property
     def halved(self) -> bool:
         """Whether both channels of a shim bring in0, half of the rows each: see ``takes_both_channels``."""
-        return self._halved(self.holds[0])
+        return self._halved(self.holds)
 
-    def _halved(self, hold: Hold) -> bool:
+    def _halved(self, holds: tuple[Hold, Hold]) -> bool:
+        first = holds[1].chunks * holds[1].repeat == self.chunks(1) or not self.ring_words(1)
+        return self._may_halve and first and holds[0].repeat == 1
+
+    @cached_property
+    def _may_halve(self) -> bool:
         both = takes_both_channels(self.nest, self.mapping, self.limits) and self.ring_words(0) > 0
-        return both and self.active_rows > 1 and hold.repeat == 1
+        return both and self.active_rows > 1 and (not self.nest.reduces or self._repeats(0) == 1)
+
+    @property
+    def in1_first(self) -> bool:
+        """Whether all of in1 is in a memory tile before its channel brings in0, for half of the rows."""
+        return self.halved and self.ring_words(1) > 0
 
     @property
     def turns(self) -> bool:
@@ -359,7 +341,7 @@ class Schedule:
             parts = len(holds[port].parts)
             sends = parts * (holds[port].slots if holds[port].repeat > 1 else 1)
             rings += rows * parts
-            second = rows // 2 if port == 0 and self._halved(holds[0]) else 0
+            second = rows // 2 if port == 0 and self._halved(holds) else 0
             used[port] += (rows - second) * parts  # S2MM 0 and 1 fill
             used[1] += second * parts
             used[0] += sends * (port == 1)  # MM2S 0
@@ -383,19 +365,21 @@ class Schedule:
                 continue
             repeat = self._repeats(port)
             chunks = self.inner_steps if self.cadence(port) == CADENCE_STEP else 1
+            whole = port == 1 and repeat == 1 and self._may_halve and self.chunks(1) > 1
+            chunks = self.chunks(1) if whole else chunks
             panels = self.chunks(port) // (chunks * repeat)
-            pieces = min(chunks, most_pieces if rows[port] == 1 else 1)
+            pieces = min(chunks, most_pieces if rows[port] == 1 and not whole else 1)
             parts = tuple(chunks // pieces + (i < chunks % pieces) for i in range(pieces))
             for slots in (2, 1) if panels > 1 else (1,):
                 need = (slots * chunks - 2) * words[port] * rows[port]
                 fits = need <= free and parts[0] * words[port] <= MAX_PANEL_WORDS
                 fits = fits and not (port == 0 and self.turns and chunks > 1)
-                if repeat > 1 and fits and slots * repeat <= MAX_LOCK:
+                if (repeat > 1 or whole) and fits and slots * repeat <= MAX_LOCK:
                     holds[port] = Hold(parts, repeat, slots)
                     free -= need
                     break
         for port in (0, 1):
-            if holds[port] == STREAM and not self.kept[port]:
+            if holds[port] is STREAM and not self.kept[port]:
                 group = self._group(port, free)
                 holds[port] = Hold((group,), 1, 2)
                 free -= 2 * (group - 1) * words[port] * rows[port]

@@ -88,7 +88,7 @@ CASES = {
     "softmax of rows": Case("float[701, 150] x", "float[701, 150] y", "y = Softmax<axis = 1>(x)", 20),
     "softmax of columns": Case("float[3, 301, 77] x", "float[3, 301, 77] y", "y = Softmax<axis = 1>(x)", 12),
     "reduced rows": Case(
-        "float[1201, 300] x", "float[1201] y", "y = ReduceMean<keepdims = 0>(x, a)", 20, values=(("a", (1,)),)
+        "float[1201, 300] x", "float[1201] y", "y = ReduceMean<keepdims = 0>(x, a)", 24, values=(("a", (1,)),)
     ),
     "reduced columns": Case(
         "float[7, 331, 150] x",
@@ -113,7 +113,7 @@ CASES = {
         "float[40, 600, 8] x", "float[40, 8] y", "y = ReduceL2<keepdims = 0>(x, a)", 40, values=(("a", (1,)),)
     ),
     "reduced positions": Case(
-        "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 40
+        "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 48
     ),
     # Steps, and panels of columns, of bytes.
     "bytes times weights": Case(
@@ -176,7 +176,7 @@ CASES = {
         precision="bf16",
     ),
     "pairs of one row": Case(
-        "float[1, 301] x", "float[1, 90] y", "y = MatMul(x, w)", 16, (("w", (301, 90)),), precision="bf16"
+        "float[1, 301] x", "float[1, 90] y", "y = MatMul(x, w)", 17, (("w", (301, 90)),), precision="bf16"
     ),
     "pairs of one pixel": Case(
         "float[1, 300, 1, 1] x",
@@ -330,19 +330,22 @@ def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
         before = recording.run(feed)["y"].copy()
     assert recording.report().recorded == ("played",)
     assert 2 * reports[-1]["calls_made"] < reports[-1]["kernel_calls"]
-    for loaded in (recording, engine):
-        words = np.frombuffer(loaded._arguments[6].map(), np.uint32)
-        places = np.flatnonzero(words == 77)
-        if own == "table":  # whose entries never fall
-            rows = np.lib.stride_tricks.sliding_window_view(words.view(np.uint8), 256)[::4]
-            places = np.flatnonzero(
-                (np.diff(rows.astype(np.int16), axis=1) >= 0).all(1) & (rows[:, 0] < rows[:, -1])
-            )
-        assert len(places) > 2
-        words[places[1]] = 99
-    after = recording.run(feed)["y"]
-    assert recording.report().recorded == ("played",)
-    assert np.array_equal(after, engine.run(feed)["y"])
+    buffers = [np.frombuffer(loaded._arguments[6].map(), np.uint32) for loaded in (recording, engine)]
+    places = np.flatnonzero(buffers[0] == 77)
+    if own == "table":  # whose entries never fall
+        rows = np.lib.stride_tricks.sliding_window_view(buffers[0].view(np.uint8), 256)[::4]
+        places = np.flatnonzero(
+            (np.diff(rows.astype(np.int16), axis=1) >= 0).all(1) & (rows[:, 0] < rows[:, -1])
+        )
+    assert len(places) > 2
+    for place in places[1:]:  # the last step of a tile reads it, earlier ones have it beside them
+        for words in buffers:
+            words[place] = 99
+        after = recording.run(feed)["y"]
+        assert recording.report().recorded == ("played",)
+        assert np.array_equal(after, engine.run(feed)["y"])
+        if not np.array_equal(after, before):
+            break
     assert 0 < np.count_nonzero(after != before) < after.size / 2
 
 

@@ -39,7 +39,7 @@ class TestMemoryOfAnInput:
     def chain(op_type: str, *, read_again: bool) -> ModelProto:
         nodes = [helper.make_node(op_type, [f"v{i}"], [f"v{i + 1}"], domain="layers") for i in range(4)]
         nodes.append(helper.make_node("Add", ["v2" if read_again else "v4", "v4"], ["y"]))
-        return model([*nodes], [value("v0", [300, 65])], [value("y", None)])
+        return model([*nodes], [value("v0", [320, 65])], [value("y", None)])
 
     @staticmethod
     def declared() -> None:
@@ -62,7 +62,7 @@ class TestMemoryOfAnInput:
     @pytest.mark.parametrize("read_again", [False, True])
     def test_less_scratch_and_the_same_bits(self, groups: str, read_again: bool) -> None:
         self.declared()
-        x = np.random.default_rng(2).standard_normal((300, 65)).astype(np.float32)
+        x = np.random.default_rng(2).standard_normal((320, 65)).astype(np.float32)
         found = {}
         for op_type in ("Next", "After", "Apart"):
             session = od.InferenceSession(

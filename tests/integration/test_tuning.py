@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -179,7 +179,7 @@ def test_of_nests_that_find_a_constant_in_the_cores_those_that_do_are_counted() 
         assert any(one.nest.resident_operands for one in found)
         sums.append(sum(n * od.measure(one, search(one.nest, NPU2), NPU2) for one, n in found.items()))
         cycles.append(od.compile(recurrent(steps), "npu2", groups="off").timing().cycles)
-    assert sums[1] - sums[0] == pytest.approx(cycles[1] - cycles[0], rel=0.02)
+    assert sums[1] - sums[0] == pytest.approx(cycles[1] - cycles[0], rel=0.03)
 
 
 # -- tuning --------------------------------------------------------------------------------------
@@ -305,6 +305,18 @@ def test_a_worker_process_that_dies_loses_nothing(
     assert len(rows) == sum(len(one.tried) for one in tuned)
 
 
+def test_what_a_callers_progress_raises_is_said_to_be_its_own(
+    small: Mapping[Problem, int], tmp_path: Path
+) -> None:
+    def progress(tunings: Sequence[Tuning]) -> None:
+        if any(one.tried for one in tunings):
+            raise ValueError("no more paper")
+
+    with pytest.raises(od.InternalError, match=r"progress of tune, .*ValueError: no more paper.*author"):
+        tune(small, NPU2, log=tmp_path / "log", progress=progress)
+    assert log.read(tmp_path / "log")
+
+
 # -- the command ---------------------------------------------------------------------------------
 
 
@@ -337,7 +349,7 @@ def test_the_command_tunes_models_and_problems(
     model.write_bytes(products(2, 16, 32))
     done = ran(model, "--log", tmp_path / "log", "--budget", "1s", "--groups", "off", "--device", "npu1")
     assert done.returncode == 0, done.stderr
-    assert f"{model.name}: all 2 nodes on the NPU in one dispatch; " in " ".join(done.stdout.split())
+    assert f"{model.name}:all2nodesontheNPUinonedispatch;" in "".join(done.stdout.split())
     assert "od::gemm@1" in done.stdout and "ratio" in done.stdout and "16 x 32 x 32" in done.stdout
     assert Counter(row.problem.device.split("@")[0] for row in log.read(tmp_path / "log"))["npu1"] > 0
 

@@ -32,7 +32,7 @@ from tests.ops.host import FILL, buffers_of, output_of, overlay_for, run_buffers
 from tests.ops.lowered import lower
 
 SMALL = {
-    "Add": case("Add", f32(37, 20), f32(37, 20)),  # one core, six tiles
+    "Add": case("Add", f32(30, 20), f32(30, 20)),  # one core, two tiles
     "MatMul": case("MatMul", f32(37, 64), f32(64, 48)),  # four cores, broadcast, reduction steps
     "Conv": case("Conv", f32(1, 3, 9, 9), weight(4, 3, 3, 3), weight(4), pads=[1, 1, 1, 1]),  # one tile
 }

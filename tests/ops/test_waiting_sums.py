@@ -88,7 +88,7 @@ def test_what_fits_neither_apart_nor_in_the_slot_is_refused() -> None:
 
 def test_the_search_finds_tiles_whose_sums_wait_in_the_slot() -> None:
     """Of a large product of bytes: they are larger than those that leave room for both."""
-    op, _ = product("int8", (4096, 4096, 4096))
+    op, _ = product("int8", (2048, 2048, 2048))
     (nest,) = op.nests()
     m, n = search(nest, DEVICE).tiles
     (schedule,) = op.schedules

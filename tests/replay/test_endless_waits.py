@@ -253,7 +253,7 @@ def test_what_can_be_is_waited_for(wait: Callable[[Made], None]) -> None:
 def test_a_compiled_model_ends_whose_tensors_stay_on_the_array() -> None:
     """Control packets push what memory tiles do there; without them their tokens are taken as given."""
     relu, softmax = helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Softmax", ["a"], ["y"])
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 256]) for name in "xy")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [256, 256]) for name in "xy")
     graph = helper.make_graph([relu, softmax], "g", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     grouped, plain = (replay(od.compile(model, groups=groups).transaction) for groups in ("on", "off"))

@@ -11,12 +11,13 @@ from onedispatch.transactions import find_device
 from tests.array_model.compare import disagreement, empty_overlay, run_cpp
 from tests.array_model.packets import make_packet_scenario
 from tests.array_model.scenarios import Abandon, RandomChoose
+from tests.tables import examples
 
 DEVICES = ("npu2_1col", "npu1_2col", "npu2_3col")
 
 
 @pytest.mark.parametrize("faults", [0, 100], ids=["sound", "spoilt"])
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(examples(8)))
 def test_packets_by_seed(block: int, faults: int) -> None:
     kinds = Counter[str]()
     for seed in range(block * 60, block * 60 + 60):

@@ -69,7 +69,7 @@ def test_scenarios_across_borders(faults: int) -> None:
 
 
 @pytest.mark.parametrize("faults", [0, 95], ids=["sound", "spoilt"])
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(examples(8)))
 def test_scenarios_by_seed(block: int, faults: int) -> None:
     """More scenarios, larger ones: these do not shrink, but their seed names them."""
     compared = 0

@@ -98,6 +98,7 @@ _RATE_RANGES = (
     AcceptedRange("*_us", 0, 10**7, "microseconds, up to ten seconds", 0),
     AcceptedRange("*_ns", 0, 10**6, "nanoseconds, up to a millisecond", 0),
     AcceptedRange("*gigabytes_per_second", 0.001, 10**5, "10^9 bytes per second", 0),
+    AcceptedRange("ddr.read_share", 0.01, 1, "share of the rate of reads and writes", 0),
     AcceptedRange("ddr.burst_bytes", 4, 4096, "bytes of a burst", doubling=True),
     AcceptedRange("ddr.segment_words", 16, 1 << 20, "words that are served at once"),
 )

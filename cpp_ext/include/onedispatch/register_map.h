@@ -111,6 +111,7 @@ constexpr Range kRanges[] = {
     {1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
     {4, 8, 4u, false, "multiples of 4, 4 to 8 (bytes of a sum)"},
     {0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
+    {0.01, 1, 0u, false, "numbers from 0.01 to 1 (share of the rate of reads and writes)"},
     {4, 4096, 1u, true, "4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096 (bytes of a burst)"},
     {16, 1048576, 1u, false, "16 to 1048576 (words that are served at once)"},
     {0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
@@ -152,9 +153,9 @@ constexpr Bound kBounds[] = {{"device.columns", 0}, {"device.core_rows", 1}, {"d
     {"kernel.i16_i8_product_call_cycles", 14}, {"kernel.f32_window_mac_cycles", 14}, {"kernel.bf16_window_mac_cycles", 14}, {"kernel.f16_window_mac_cycles", 14}, {"kernel.i8_window_mac_cycles", 14},
     {"kernel.i16_window_mac_cycles", 14}, {"dma.words_per_cycle", 16}, {"dma.shim_words_per_cycle", 16}, {"dma.bd_setup_cycles", 14}, {"dma.channel_start_cycles", 14}, {"dma.bd_chain_cycles", 14},
     {"dma.shim_mm2s_first_cycles", 14}, {"dma.shim_s2mm_first_cycles", 14}, {"dma.shim_mm2s_bd_cycles", 14}, {"dma.shim_s2mm_bd_cycles", 14}, {"stream.hop_tile_cycles", 14},
-    {"stream.hop_link_cycles", 14}, {"stream.control_packet_cycles", 14}, {"stream.core_lock_cycles", 14}, {"ddr.gigabytes_per_second", 21}, {"ddr.burst_bytes", 22}, {"ddr.segment_words", 23},
-    {"controller.clock_mhz", 13}, {"controller.write_cycles", 14}, {"controller.blockwrite_cycles", 14}, {"controller.blockwrite_word_cycles", 14}, {"controller.maskwrite_cycles", 14},
-    {"controller.other_cycles", 14}, {"controller.launch_cycles", 14}, {"controller.reconfigure_us", 24}, {"host.launch_us", 24}, {"host.repack_row_ns", 25},
+    {"stream.hop_link_cycles", 14}, {"stream.control_packet_cycles", 14}, {"stream.core_lock_cycles", 14}, {"ddr.gigabytes_per_second", 21}, {"ddr.read_share", 22}, {"ddr.burst_bytes", 23},
+    {"ddr.segment_words", 24}, {"controller.clock_mhz", 13}, {"controller.write_cycles", 14}, {"controller.blockwrite_cycles", 14}, {"controller.blockwrite_word_cycles", 14},
+    {"controller.maskwrite_cycles", 14}, {"controller.other_cycles", 14}, {"controller.launch_cycles", 14}, {"controller.reconfigure_us", 25}, {"host.launch_us", 25}, {"host.repack_row_ns", 26},
     {"host.repack_gigabytes_per_second", 21}};
 constexpr uint32_t kGeometry = 15;  // the first of them: sizes and counts
 enum class PortSide : uint8_t { kControl, kFifo, kSouth, kWest, kNorth, kEast, kTrace, kDma, kCore };

@@ -25,7 +25,8 @@ Array::Array(const DeviceDescription& device, const Options& options)
       options_(options),
       rows_(reg::FIRST_CORE_ROW + device.core_rows),
       operation_cache_(make_operation_cache(device)),
-      ddr_(timing_.ddr_bytes_per_cycle) {
+      ddr_(timing_.ddr_bytes_per_cycle),
+      ddr_reads_(timing_.ddr_read_bytes_per_cycle) {
   build();
   overlay_ = std::make_unique<OverlayPolicy>();
   if (options.clock) {
@@ -135,6 +136,7 @@ void Array::build() {
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
   ddr_ = DdrServer(timing_.ddr_bytes_per_cycle);  // a run that was cut off had requests of later times
+  ddr_reads_ = DdrServer(timing_.ddr_read_bytes_per_cycle);
   packets = 0;
   if (options_.trace) trace_.forget(channels_.size());
   if (options_.profile) profile_.forget(channels_.size(), cores_.size());

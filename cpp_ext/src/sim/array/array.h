@@ -529,6 +529,7 @@ class Array {
   std::vector<uint8_t> changed_;  // per tile
   DdrRegions regions_;
   DdrServer ddr_;
+  DdrServer ddr_reads_;  // which reads pass, too
   std::vector<std::unique_ptr<const Route>> routes_;      // cache: channel * 33 + (packet id or 32)
   std::vector<std::unique_ptr<const Route>> old_routes_;  // of before a switch write; may be in use
   bool routes_known_ = false;                             // the cache is not empty

@@ -27,6 +27,7 @@ Timing::Timing(const DeviceDescription& d)
       control_packet(cycles(d, "stream.control_packet_cycles")),
       core_lock(cycles(d, "stream.core_lock_cycles")),
       ddr_bytes_per_cycle(d.at("ddr.gigabytes_per_second") * 1e9 / array_hz),
+      ddr_read_bytes_per_cycle(ddr_bytes_per_cycle * d.at("ddr.read_share")),
       ddr_burst_shift(static_cast<unsigned>(std::ilogb(d.at("ddr.burst_bytes")))),
       ddr_segment_words(static_cast<uint64_t>(d.at("ddr.segment_words"))) {
   const double scale = array_hz / (d.at("controller.clock_mhz") * 1e6);

@@ -19,7 +19,8 @@ struct Timing {
   uint32_t hop_tile, hop_link;
   uint32_t control_packet;  // of a control port, for each
   uint32_t core_lock;
-  double ddr_bytes_per_cycle;
+  double ddr_bytes_per_cycle;       // reads and writes
+  double ddr_read_bytes_per_cycle;  // reads alone
   unsigned ddr_burst_shift;  // a burst has 2^this bytes
   uint64_t ddr_segment_words;
   // Controller, already in array cycles.

@@ -62,7 +62,8 @@ uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
   c.region->burst_bytes += bytes;
   if (options_.profile) profile_.serve(bytes);
   const uint64_t free = ddr_.free_at();
-  const uint64_t served = ddr_.serve(now, bytes);
+  uint64_t served = ddr_.serve(now, bytes);
+  if (c.mm2s) served = std::max(served, ddr_reads_.serve(now, bytes));
   if (options_.trace && bytes != 0) trace_.add(Traced::kRequest, place(c), std::max(now, free), ddr_.free_at(), bytes, c.bd_id);
   return served;
 }
