@@ -12,7 +12,7 @@ import argparse
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from itertools import repeat
@@ -105,7 +105,7 @@ def tuned(device: str, seconds: float, jobs: int) -> None:
         if packed_log(device).exists():
             path.write_bytes(log.contents(packed_log(device)))
         tune(problems(device), device, seconds, log=path, jobs=jobs, workers="processes")
-        packed_log(device).write_bytes(packed(path))
+        packed_log(device).write_bytes(packed(log.read(path)))
 
 
 def measured_again(device: str, jobs: int) -> None:
@@ -116,7 +116,7 @@ def measured_again(device: str, jobs: int) -> None:
         replace(row, problem=replace(row.problem, device=target.identity))
         for row in log.read(packed_log(device))
     ]
-    with ProcessPoolExecutor(jobs) as pool, tempfile.TemporaryDirectory() as folder:
+    with ProcessPoolExecutor(jobs) as pool:
         asked = [Measure(row.problem, row.solution) for row in rows]
         answers = pool.map(Measure.done, asked, repeat(target), chunksize=32)
         found = [
@@ -124,23 +124,23 @@ def measured_again(device: str, jobs: int) -> None:
             for row, answer in zip(rows, answers, strict=True)
             if isinstance(answer, Measured)
         ]
-        print(f"{device}: {counted(len(found), 'row')} measured again, of {len(rows):,}", flush=True)
-        path = Path(folder) / "log.jsonl"
-        log.append(path, found)
-        packed_log(device).write_bytes(packed(path))
+    print(f"{device}: {counted(len(found), 'row')} measured again, of {len(rows):,}", flush=True)
+    if not found:
+        raise SystemExit(f"{device}: no row fits; the log stays as it is")
+    packed_log(device).write_bytes(packed(found))
 
 
-def packed(path: Path) -> bytes:
+def packed(rows: Iterable[Tuned]) -> bytes:
     """A log, compressed, without the rows that decide nothing: of each problem there stay the search's
     solution, the fastest, and the one that the cost model finds fastest."""
     kept: dict[Problem, list[Tuned]] = {}
-    for row in log.read(path):
+    for row in rows:
         first, best, least = kept.get(row.problem, [row] * 3)
         best = min(best, row, key=lambda one: (one.cycles, one.solution.name))
         kept[row.problem] = [first, best, min(least, row, key=lambda one: one.estimated)]
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "log.jsonl"
-        log.append(whole, (row for rows in kept.values() for row in dict.fromkeys(rows)))
+        log.append(whole, (row for some in kept.values() for row in dict.fromkeys(some)))
         return zstandard.ZstdCompressor(level=22, write_checksum=True).compress(whole.read_bytes())
 
 

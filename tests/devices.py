@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from onedispatch.transactions import Device
@@ -32,7 +33,7 @@ FILES: dict[str, dict[str, int]] = {
 }
 
 
-def device_text(changes: dict[str, int], base: str = "npu2") -> str:
+def device_text(changes: Mapping[str, float], base: str = "npu2") -> str:
     """A device file that says ``changes`` of ``base``."""
     sections: dict[str, list[str]] = {"device": [f'base = "{base}"']}
     for key, value in changes.items():

@@ -39,7 +39,7 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist is not type
     def remove_node(self, node: WorkerController) -> str | None:
         """Hands on what a worker that died has not run, and returns what it died of, which is not run again.
 
-        xdist itself hands on units that are done, too: whoever gets one waits for ever for its results.
+        xdist itself hands on units that are done, too: a worker that gets one waits for ever.
         """
         workload = self.assigned_work.pop(node)
         left = [(scope, item) for scope, unit in workload.items() for item, done in unit.items() if not done]

@@ -107,7 +107,7 @@ def tune(
             scheduler=flags.scheduler,
             progress=report,
         )
-    _show(tunings, flags, time.perf_counter() - start, summaries if json else None)
+    _show(tunings, flags, time.perf_counter() - start, summaries, json)
 
 
 def _posed(
@@ -180,13 +180,17 @@ def _ratio(before: int, after: int) -> str:
 
 
 def _show(
-    tunings: Sequence[Tuning], flags: TuneFlags, seconds: float, summaries: Mapping[str, Summary] | None
+    tunings: Sequence[Tuning],
+    flags: TuneFlags,
+    seconds: float,
+    summaries: Mapping[str, Summary],
+    json: bool,
 ) -> None:
-    """A table; JSON where there are ``summaries``, of the models as they are compiled before."""
+    """What was gained; as JSON with ``summaries``, the verdicts on the models before."""
     rows = sorted(tunings, key=lambda one: -one.weight * (one.before or 0))
     before, after = _sums(tunings)
     failed = [reason for one in tunings for reason in one.failed]
-    if summaries is not None:
+    if json:
         judged = {name: summary.as_dict() for name, summary in summaries.items()}
         gained = {"before": before, "after": after, "seconds": seconds, "failed": failed}
         listed = {"problems": list(map(_as_dict, rows)), "summaries": judged}

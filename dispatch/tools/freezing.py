@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models whose inputs become constants, for whatever reads the same file as we do."""
+"""ONNX models whose inputs become constants, for runtimes that read the same file as we do."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from onedispatch.dispatch.frontend.importer import value_of
 
 
 def frozen_model(model: ModelProto, values: Mapping[str, Any]) -> ModelProto:
-    """Returns a copy of ``model`` with these inputs as initializers.
+    """Returns a copy of ``model`` with these inputs as initializers; the model itself where there are none.
 
     Raises ``InputError`` as ``frontend.frozen`` does.
     """
+    if not values:
+        return model
     made = ModelProto()
     made.CopyFrom(model)
     constants = {tensor.name for tensor in made.graph.initializer}

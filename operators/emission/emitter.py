@@ -338,11 +338,10 @@ class _NestEmitter:
 
     def _shim(self, column: int) -> None:
         bound, s = self.bound, self.bound.schedule
-        rows = bound.feeds.rows_served(column)
-        ports = [(0, rows), (1, [0])]
-        for port, served in reversed(ports) if s.in1_first else ports:
-            if bound.chunks(port) and served and s.ring_words(port):
-                for channel, some in s.channels(port, served):
+        rows = bound.feeds.rows_served(column), [0]
+        for port in s.feed_order:
+            if bound.chunks(port) and rows[port] and s.ring_words(port):
+                for channel, some in s.channels(port, rows[port]):
                     self._feed(column, port, some, channel)
         tasks, arguments = ([], []) if s.kept[2] else bound.drain(column)
         for task in tasks:

@@ -74,13 +74,11 @@ class MemTile:
         self._free: tuple[Iterator[int], Iterator[int]] = (iter(even), iter(odd))
         self._rings = iter(range(self.limits.rings))
         self._chains: dict[tuple[object, ...], int] = {}  # first BDs over what stays, by what they walk
-        packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
-        for port in (1, 0) if schedule.in1_first else (0, 1):
-            if port == 1 and schedule.chunks(1):
-                self._input(1, 1, [_Send(0, 0, None)])
-            elif port == 0 and schedule.chunks(0) and in0_rows:
-                for fed, rows in schedule.channels(0, in0_rows):
-                    self._input(0, fed, [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows])
+        rows = in0_rows, [0]
+        for port in schedule.feed_order:
+            if schedule.chunks(port) and rows[port]:
+                for fed, some in schedule.channels(port, rows[port]):
+                    self._input(port, fed, self._sends(port, some))
         if schedule.kept[2]:
             self._kept_outputs()
         else:
@@ -121,6 +119,13 @@ class MemTile:
         self.tasks.append(TileTask(step, rank, direction, channel, bd, repeat))
 
     # -- inputs ----------------------------------------------------------------------------
+
+    def _sends(self, port: int, rows: Sequence[int]) -> list[_Send]:
+        """Where a port's chunks go: those of in0 to one row of cores each, those of in1 to all of them."""
+        if port == 1:
+            return [_Send(0, 0, None)]
+        packet = overlay.row_packet if self.schedule.mapping.rowcast else overlay.own_packet
+        return [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows]
 
     def _input(self, port: int, fed: int, sends: Sequence[_Send]) -> None:
         """A port's rings: one fill chain, of the shim's channel ``fed``, over all of ``sends``."""

@@ -301,11 +301,12 @@ class CostModel:
                 kept = kept & holds
         return kept
 
-    def _second(self, mapping: Mapping, in0: _Port, in1: _Port, served: int, ring: IntArray) -> IntArray:
-        """For how many of the ``served`` rows feed 1 brings in0: see ``Schedule.halved``."""
+    def _second(self, mapping: Mapping, in0: _Port, in1: _Port, served: int, others: IntArray) -> IntArray:
+        """For how many of the ``served`` rows feed 1 brings in0: see ``Schedule.halved``. All but in1 takes
+        ``others`` words of a memory tile."""
         if not takes_both_channels(self.nest, mapping, self.limits):
             return 0
-        first = self._comes_first(in1, ring) if self.nest.reduces else True
+        first = self._comes_first(in1, others) if self.nest.reduces else True
         return np.where((in0.taken == in0.chunks) & first, served // 2, 0)
 
     def _comes_first(self, in1: _Port, others: IntArray) -> IntArray:
@@ -313,9 +314,8 @@ class CostModel:
         if not in1.operands:
             return True
         once = in1.chunks / in1.repeats
-        room = (once * in1.ring + others <= self.limits.mem_words - self.nest.occupied) & (
-            once * in1.ring <= MAX_PANEL_WORDS
-        )
+        words = once * in1.ring
+        room = (words <= MAX_PANEL_WORDS) & (words + others <= self.limits.mem_words - self.nest.occupied)
         return np.where(in1.repeats == 1, room, (in1.taken < in1.chunks) & (once == in1.panel))
 
     def _channel(self, port: _Port, rows: IntArray) -> IntArray:

@@ -296,6 +296,11 @@ class Schedule:
         return self.halved and self.ring_words(1) > 0
 
     @property
+    def feed_order(self) -> tuple[int, int]:
+        """The input ports in the order in which memory tiles fill."""
+        return (1, 0) if self.in1_first else (0, 1)
+
+    @property
     def turns(self) -> bool:
         """Rows that one feed serves share a lane: it must not send two chunks for one of them in a row,
         or the others would starve while that one waits for a column broadcast that all must take."""

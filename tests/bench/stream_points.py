@@ -70,9 +70,9 @@ POINTS = {
 }
 
 
-def modelled(point: Stream, *, one: bool = True) -> float:
-    """Microseconds of the device and of the host's launch; weights of products come by ``one`` channel of a
-    shim, as those of the published kernels do, or by both."""
+def modelled(point: Stream, *, as_published: bool = True) -> float:
+    """Microseconds of the device and of the host's launch. ``as_published``, weights of products come by one
+    channel of a shim, otherwise as they are compiled, by both."""
     names = [f"x{i}" for i in range(len(point.shapes))]
     inputs = [
         helper.make_tensor_value_info(name, KIND, list(shape))
@@ -84,10 +84,9 @@ def modelled(point: Stream, *, one: bool = True) -> float:
     feed: dict[str, Any] = {
         name: np.zeros(shape, BFLOAT16) for name, shape in zip(names, point.shapes, strict=True)
     }
-    published = one_channel() if one else nullcontext()
-    with published:
-        typed, selector = onnx.shape_inference.infer_shapes(model), Search()
-        session = od.InferenceSession(typed, point.device, fallback="error", selector=selector)
+    typed = onnx.shape_inference.infer_shapes(model)
+    with one_channel() if as_published else nullcontext():
+        session = od.InferenceSession(typed, point.device, fallback="error", selector=Search())
     session.run(None, feed)
     report = session.last_run
     if report is None:
@@ -102,11 +101,9 @@ def line(name: str, point: Stream) -> str:
         f"{name} {point.device} {point.op_type} {shapes}: published {point.microseconds:.0f} us, "
         f"modelled {ours:.0f} us ({ours / point.microseconds - 1:+.1%})"
     )
-    return text + (f", by both channels {modelled(point, one=False):.0f} us" if _is_product(point) else "")
-
-
-def _is_product(point: Stream) -> bool:
-    return point.op_type == "MatMul"
+    if point.op_type == "MatMul":
+        text += f", by both channels {modelled(point, as_published=False):.0f} us"
+    return text
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -79,10 +79,10 @@ def test_what_a_body_raises_ends_its_run_alone() -> None:
     for _ in range(2):
         with pytest.raises(
             od.KernelError, match=r"test::raises@1: it raised LookupError: no such entry; in members? \["
-        ) as told:
+        ) as caught:
             ran(broken)
-        assert isinstance(told.value, od.SimulationError) and told.value.tile.startswith("c")
-        assert isinstance(told.value.__cause__, LookupError)
+        assert isinstance(caught.value, od.SimulationError) and caught.value.tile.startswith("c")
+        assert isinstance(caught.value.__cause__, LookupError)
         np.testing.assert_array_equal(ran(sound), X)
 
 
@@ -98,9 +98,9 @@ def test_what_a_body_raises_ends_its_run_alone() -> None:
 )
 def test_mistakes_have_their_status_and_members(body: Any, status: int, says: str) -> None:
     brought("Mistaken", body)
-    with pytest.raises(od.KernelError, match=rf"test::mistaken@1: .*{says}.*in member") as told:
+    with pytest.raises(od.KernelError, match=rf"test::mistaken@1: .*{says}.*in member") as caught:
         ran(session("Mistaken"))
-    assert told.value.status == status
+    assert caught.value.status == status
 
 
 def test_a_body_that_loops_is_ended() -> None:
@@ -115,9 +115,9 @@ def test_a_body_that_loops_is_ended() -> None:
     started = time.monotonic()
     with pytest.raises(
         od.KernelError, match=r"test::loops@1: .*no end within 0\.2 seconds.*in member"
-    ) as told:
+    ) as caught:
         ran(session("Loops", kernel_seconds=0.2))
-    assert told.value.status == -31 and time.monotonic() - started < 60
+    assert caught.value.status == -31 and time.monotonic() - started < 60
 
 
 def test_a_body_that_calls_back_is_refused() -> None:
