@@ -211,11 +211,11 @@ def compile(
     if no_graph:
         compiled = compiled.without_graph()
     seconds = time.perf_counter() - start
-    compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement)) if compiled.latest else {}
-    size = output.stat().st_size
     fits = "" if compiled.latest else opening.suggested(compiled, compiling.shapes)
     summary = verdict.of(compiled) if compiled.latest else None
+    compiled.save(output)  # last: a command that is interrupted before has written nothing
+    size = output.stat().st_size
     if json:
         made: dict[str, Any] = {"path": str(output), "bytes": size, "seconds": seconds, "placement": counts}
         judged = {"summary": summary.as_dict() if summary else None}

@@ -13,7 +13,6 @@ import typer
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import opening, samples, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted, short_bytes
@@ -101,9 +100,10 @@ def quantize(
             found = best(tried, floors)
             tried = [one if one is found else one.measured() for one in tried]
         rows = trials.worst(found, _WORST) if found is not None else []
+    summary = None if found is None or found.compiled is None else verdict.of(found.compiled)
     if found is not None and found.model is not None and output is not None:
         write_file(output, found.model.SerializeToString())
-    _tell(Result(tried, floors, found, rows, output, len(calibration), len(held_out)), json)
+    _tell(Result(tried, floors, found, rows, output, len(calibration), len(held_out), summary), json)
     if found is None:
         raise typer.Exit(NONE_FITS)
 
@@ -142,12 +142,7 @@ class Result:
     output: Path | None
     calibrated: int
     held_out: int
-
-    @cached_property
-    def summary(self) -> Summary | None:
-        """The verdict on the best."""
-        found = None if self.best is None else self.best.compiled
-        return None if found is None else verdict.of(found)
+    summary: Summary | None  # the verdict on the best
 
     def as_dict(self) -> dict[str, Any]:
         return {
