@@ -83,6 +83,15 @@ class CallCost:
         return _charged(self.quantities.nest.kernel, "cost of a call", cycles)
 
 
+def reduction_cycles(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> Any:
+    """Cycles of all the calls of a tile, as the simulator will charge them."""
+    cost = CallCost(nest, device, tiles, k_tile)
+    if not nest.reduces:
+        return cost(nest.k_extent, 1)
+    steps = np.maximum(1, -(-nest.k_extent // np.asarray(k_tile)))
+    return cost(nest.k_extent - (steps - 1) * k_tile, 1) + (steps - 1) * cost(k_tile, 0)
+
+
 class Quantities:
     """The quantities of calls that a formula names, for ``Expr.evaluate``."""
 

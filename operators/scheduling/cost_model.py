@@ -18,7 +18,12 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
-from onedispatch.operators.scheduling.holds import takes_both_channels
+from onedispatch.operators.scheduling.holds import (
+    in1_first_pays,
+    memory_cycles,
+    read_cycles,
+    takes_both_channels,
+)
 from onedispatch.operators.scheduling.index_space import IntArray, K, depends, kept
 from onedispatch.operators.scheduling.keeping import tile_rules
 from onedispatch.operators.scheduling.nest import Nest
@@ -67,9 +72,7 @@ class CostModel:
         self.op_cycles, self.cycles, self.inner = found.op_cycles, found.cycles, found.inner
         self.ragged = found.ragged
         self.per_group = np.where(self.ragged, 1.5, 0.25)  # shim tasks
-        rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
-        self.cycles_per_word = 4 / rate
-        self.read_cycles = self.cycles_per_word / device.constant("ddr.read_share")  # of reads alone
+        self.cycles_per_word, self.read_cycles = memory_cycles(device), read_cycles(device)
         self.shim_cycles = 1 / device.constant("dma.shim_words_per_cycle")  # of a word on one channel
         self.descriptor_cycles = device.constant("dma.shim_mm2s_bd_cycles")
         deep = [self.words[x.name] for x in nest.inputs if K in x.depends_on()]
@@ -273,7 +276,7 @@ class CostModel:
         drain = outer * self.drained[at] * rows
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
         read = in0.taken * in0.fetched * sources
-        second = self._second(mapping, in0, in1, served, ring + 2 * in0.ring * served)
+        second = self._second(mapping, in0, in1, served, ring + 2 * in0.ring * served, outer * cycles)
         resources = np.empty((6, len(at)))
         resources[0] = outer * cycles
         resources[1] = self._channel(in0, served - second)
@@ -290,6 +293,7 @@ class CostModel:
         resources[5] = np.floor(np.maximum((read + written) * self.cycles_per_word, read * self.read_cycles))
         stalls = outer * self._stall(in0.words + in1.words, out, cycles, inner, at)
         fill = in0.words * served + in1.words + out + self.op_cycles
+        stalls = stalls + in0.waited * in0.words * self.shim_cycles
         beside = stalls + fill + np.where(leads, np.maximum(of_in1, fetched * self.read_cycles), 0)
         return _Load(resources, beside, fits, (in0, in1), served, outer, self.per_group[at])
 
@@ -301,12 +305,18 @@ class CostModel:
                 kept = kept & holds
         return kept
 
-    def _second(self, mapping: Mapping, in0: _Port, in1: _Port, served: int, others: IntArray) -> IntArray:
+    def _second(
+        self, mapping: Mapping, in0: _Port, in1: _Port, served: int, others: IntArray, work: IntArray
+    ) -> IntArray:
         """For how many of the ``served`` rows feed 1 brings in0: see ``Schedule.halved``. All but in1 takes
-        ``others`` words of a memory tile."""
+        ``others`` words of a memory tile; a core works for ``work`` cycles."""
         if not takes_both_channels(self.nest, mapping, self.limits):
             return 0
-        first = self._comes_first(in1, others) if self.nest.reduces else True
+        first: IntArray = True
+        if self.nest.reduces:
+            words = in1.chunks / in1.repeats * in1.ring, in0.chunks * in0.ring * served
+            first = in1_first_pays(self.device, mapping.columns, *words, work)
+            first = first & self._comes_first(in1, others)
         return np.where((in0.taken == in0.chunks) & first, served // 2, 0)
 
     def _comes_first(self, in1: _Port, others: IntArray) -> IntArray:
@@ -417,6 +427,7 @@ class _Port:
     panel: IntArray = 1  # chunks per reduction
     repeats: IntArray = 1  # of a panel by the innermost loops
     taken: IntArray = 0  # chunks that the memory tile takes from device memory
+    waited: IntArray = 0  # of these, for one row, what comes only when all that was there has been sent
 
     def tasks(self, rows: int, per_group: Array) -> IntArray:
         """Descriptors that the controller writes for a shim's tasks."""
@@ -463,5 +474,8 @@ def _hold(words: int, ports: Sequence[_Port], rows: Sequence[int], out_words: In
         if number == 0 and rows[number] > ROW_LANES:
             keep &= port.panel == 1  # rows that share a lane take turns
         port.taken = np.where(keep, port.chunks / port.repeats, port.chunks)
+        if rows[number] > 1:  # elsewhere a panel comes in pieces
+            alone = keep & (port.taken > port.panel) & (need + port.panel * port.words * rows[number] > free)
+            port.waited = np.where(alone, port.taken - port.panel, 0)
         free = free - np.where(keep, need, 0)
     return rings_fit

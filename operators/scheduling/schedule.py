@@ -24,8 +24,8 @@ from onedispatch.operators.declarations.params import (
     Axis,
     port_ref,
 )
-from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
-from onedispatch.operators.scheduling.holds import STREAM, Hold, takes_both_channels
+from onedispatch.operators.scheduling.call_cost import reduction_cycles, scratch_words, sums_words
+from onedispatch.operators.scheduling.holds import STREAM, Hold, in1_first_pays, takes_both_channels
 from onedispatch.operators.scheduling.index_space import (
     IntArray,
     K,
@@ -288,7 +288,16 @@ class Schedule:
     @cached_property
     def _may_halve(self) -> bool:
         both = takes_both_channels(self.nest, self.mapping, self.limits) and self.ring_words(0) > 0
-        return both and self.active_rows > 1 and (not self.nest.reduces or self._repeats(0) == 1)
+        if not (both and self.active_rows > 1):
+            return False
+        if not self.nest.reduces:
+            return True
+        if self._repeats(0) > 1:
+            return False
+        work = self.outer_steps * reduction_cycles(self.nest, self.device, self.tiles, self.k_tile)
+        in1 = self.chunks(1) // self._repeats(1) * self.ring_words(1)
+        in0 = self.chunks(0) * self.ring_words(0) * self.rows_served
+        return bool(in1_first_pays(self.device, self.mapping.columns, in1, in0, work))
 
     @property
     def in1_first(self) -> bool:

@@ -13,7 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
+from onedispatch.operators.scheduling.call_cost import (
+    op_cycles,
+    reduction_cycles,
+    scratch_words,
+    sums_words,
+)
 from onedispatch.operators.scheduling.candidates import beside_slots, fitting
 from onedispatch.operators.scheduling.index_space import IntArray, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
@@ -45,14 +50,8 @@ class Tilings:
         self.scratch, self.waits = spread(scratch), spread(sums) > 0
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
-        # All steps of a reduction: what the simulator will charge.
-        rest = nest.k_extent - (inner - 1) * k_tile
-        call_cost = CallCost(nest, device, tiles, k_tile)
-        cycles = call_cost(rest, 1)
-        if nest.reduces:
-            cycles = cycles + (inner - 1) * call_cost(k_tile, 0)
         self.op_cycles = op_cycles(nest, device)
-        self.cycles, self.inner = spread(cycles), spread(inner)
+        self.cycles, self.inner = spread(reduction_cycles(nest, device, tiles, k_tile)), spread(inner)
         self.ragged = (
             spread(nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)) > 0
         )
