@@ -296,7 +296,7 @@ LOWERING_PASSES: tuple[Pass, ...] = (
     Pass(
         "fuse",
         "plans the five buffers and fuses each device region into one transaction",
-        lambda partitioned, _: phases.fuse(partitioned),
+        lambda partitioned, context: phases.fuse(partitioned, context.constants),
         requires=(VERIFIED,),
         ensures=(FUSED,),
     ),
@@ -309,7 +309,8 @@ def context_of(
     graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array], options: CompileOptions
 ) -> Context:
     """Returns what the passes of an executable read beside the graph."""
-    return Context(shapes, values, options, CustomNodes(graph, options.device, options.cast_policy))
+    custom = CustomNodes(graph, options.device, options.cast_policy)
+    return Context(shapes, values, options, custom, graph.constants)
 
 
 def compile_graph(

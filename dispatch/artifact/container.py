@@ -3,7 +3,7 @@
 
     offset  size  what
          0     8  magic, the ASCII characters ODMODEL and a zero byte
-         8     4  u32 version, 10
+         8     4  u32 version, 11
         12     4  u32 size of the description
         16     8  u64 size of the content: the description, msgpack, and blobs, each starting at a multiple
                   of 64; the description's "blobs" lists (offset, size) pairs, from the first blob on
@@ -34,7 +34,7 @@ from onedispatch.transactions.base.files import is_regular, read_open, reading, 
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 10
+VERSION = 11
 _HEAD = struct.Struct("<8sIIQ")  # the mark, the version, bytes of the description, bytes of the content
 _ALIGN = 64
 _MOST_PIPED = 1 << 36  # bytes of a file that comes through a pipe
@@ -146,7 +146,7 @@ class Reader:
 
     def __init__(self, file: BinaryIO, size: int, where: str) -> None:
         """Raises ``CompiledModelError`` where the file, of ``size`` bytes, is foreign, cut off or damaged."""
-        self._where = where
+        self._where, self._most = where, most_content(size)
         content, length, total = _content(file, size, where)
         with _damage(where):
             self.description = self._described(content.until(length))
@@ -167,6 +167,11 @@ class Reader:
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, where: str) -> Reader:
         return cls(BytesIO(data), memoryview(data).nbytes, where)
+
+    def check_made(self, size: int) -> None:
+        """Raises ``CompiledModelError`` for more bytes, made of the file's, than such a file could have."""
+        if size > self._most:
+            raise self.damaged(f"{counted(size, 'byte')} of constants, where {self._most} are the most")
 
     def blob(self, index: int) -> Array:
         """The bytes of a blob, uint8, not copied."""

@@ -15,6 +15,7 @@ from typing import Any
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.graph import dtype_of, known_type
 from onedispatch.operators.declarations.params import MAX_CARRIED
+from onedispatch.operators.scheduling.packing import MOST_STEPS
 from onedispatch.transactions.base.signature import bounded_repr
 
 Form = Callable[[Any, str], None]
@@ -164,11 +165,20 @@ LINKED = row(digest=_WORD, types=_WORD, code_bytes=integer(0, 1 << 20), name=TEX
 RELOAD = row(before=NAT, timer=NAT, nbytes=NAT, kernels=TEXT)
 HOST_STEP = record(graph=GRAPH, inputs=TEXTS, outputs=TEXTS)
 SIZES = row(**dict.fromkeys(("input", "output", "scratch", "const", "params"), NAT))
+COPY = row(
+    constant=TEXT,
+    itemsize=which("1, 2, 4 or 8", lambda v: type(v) is int and v in (1, 2, 4, 8)),
+    source=NAT,
+    target=NAT,
+    steps=listed(row(times=integer(1), source=NAT, target=NAT), MOST_STEPS),
+)
 DEVICE_STEP = record(
     transaction=NAT,
     sizes=SIZES,
     const=NAT,
     const_starts=listed(NAT),
+    const_parts=listed(row(first=NAT, size=NAT)),
+    const_copies=listed(COPY),
     params=NAT,
     inputs=listed(SLOT),
     outputs=listed(SLOT),
@@ -236,4 +246,5 @@ def model_form(
         executables=listed(row(key=TEXT, executable=EXECUTABLE)),
         metadata=METADATA,
         source=optional(GRAPH),
+        weights=mapped(NAT),
     )

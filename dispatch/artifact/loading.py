@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from onedispatch.dispatch.artifact.consistency import check_consistent
+from onedispatch.dispatch.artifact.constants import bytes_of
 from onedispatch.dispatch.artifact.container import Reader, is_compiled
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
 from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
@@ -93,6 +94,10 @@ def _from(reader: Reader) -> CompiledModel:
         remedy = "install the onnx package (pip install onnx)"
         raise CompiledModelError("the compiled model", given, "what runs without the onnx package", remedy)
     source = plain["source"] if whole else None
+    weights = {name: reader.blob(index) for name, index in plain["weights"].items()}
+    graph = None if source is None else graph_from(reader, source)
+    kept = plain["source"]["constants"] if plain["source"] is not None else {}
+    constant = bytes_of(weights | {name: reader.array(head) for name, head in kept.items()})
     return CompiledModel(
         CompileOptions(
             read_text(plain["device"], "the device of the compiled model")[0],
@@ -105,10 +110,11 @@ def _from(reader: Reader) -> CompiledModel:
         tuple(value_from(v) for v in plain["inputs"]),
         tuple(value_from(v) for v in plain["outputs"]),
         frozenset(plain["deciding"]),
-        None if source is None else graph_from(reader, source),
+        graph,
         plain["cache_size"],
-        {key: executable_from(reader, executable) for key, executable in plain["executables"]},
+        {key: executable_from(reader, executable, constant) for key, executable in plain["executables"]},
         metadata=ModelMetadata(**plain["metadata"]),
+        weights=weights,
         frozen={name: reader.array(head) for name, head in plain["frozen"].items()},
         left_out="" if whole or plain["source"] is None else "the onnx package is not installed",
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from onedispatch.dispatch.artifact.constants import Constant, bytes_of, shared_constants
 from onedispatch.dispatch.artifact.container import Writer
 from onedispatch.dispatch.artifact.forms import model_form
 from onedispatch.dispatch.artifact.serialise import executable_to, graph_to, value_to
@@ -48,6 +49,8 @@ class CompiledModel:
     executables: Mapping[str, Executable] = field(default_factory=dict, repr=False)
     left_out: str = ""  # why ``source`` is None though the file has it
     frozen: Mapping[str, Array] = field(default_factory=dict)  # inputs that are constants of it
+    # Bytes of constants, of a graph that is not kept, which several executables lay out, each in its way.
+    weights: Mapping[str, Array] = field(default_factory=dict, repr=False)
     # Of a static model, for kernels that are declared again; files do not keep it.
     recompiled_from: Graph | None = field(default=None, repr=False)
     metadata: ModelMetadata = field(default_factory=ModelMetadata, repr=False)
@@ -173,7 +176,7 @@ class CompiledModel:
             raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
         key, executable = self._only_step()
         changed = {key: executable.with_transaction(bytes(transaction))}
-        return replace(self, executables=changed, source=None, recompiled_from=None)
+        return replace(self, executables=changed, source=None, recompiled_from=None, weights={})
 
     @public
     def xclbin(self) -> bytes:
@@ -212,7 +215,8 @@ class CompiledModel:
         Raises ``InputError`` before the first.
         """
         self.used_last()
-        return replace(self, source=None, recompiled_from=None)
+        weights = shared_constants(self.executables.values(), self._constant)
+        return replace(self, source=None, recompiled_from=None, weights=weights)
 
     # -- the file --------------------------------------------------------------------------
 
@@ -237,12 +241,17 @@ class CompiledModel:
             self.options.pins,
         )
 
+    @property
+    def _constant(self) -> Constant:
+        """Of what its executables may have copies."""
+        return bytes_of(self.weights if self.source is None else self.source.constants)
+
     def _described(self, where: str, *, compress: bool = True) -> tuple[Writer, dict[str, Any]]:
         """The content of the model's file."""
         if self.left_out:
             given = f"without the graph that its file has, since {self.left_out}"
             raise CompiledModelError(where, given, "a whole model", "copy the file")
-        writer = Writer(compress=compress)
+        writer, constant = Writer(compress=compress), self._constant
         description = {
             "format": FORMAT,
             "device": self.target.description(),
@@ -256,9 +265,12 @@ class CompiledModel:
             "deciding": sorted(self.deciding),
             "cache_size": self.cache_size,
             "frozen": {name: writer.array(array) for name, array in self.frozen.items()},
-            "executables": [[key, executable_to(writer, p)] for key, p in self.executables.items()],
+            "executables": [
+                [key, executable_to(writer, one, constant)] for key, one in self.executables.items()
+            ],
             "metadata": asdict(self.metadata),
             "source": None if self.source is None else graph_to(writer, self.source),
+            "weights": {name: writer.blob(array) for name, array in self.weights.items()},
         }
         FORM(description, "the description")
         return writer, description

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.dispatch.artifact.constants import Constant, Part, Stored, copy_of, row_of, split
 from onedispatch.dispatch.artifact.container import Reader, Writer
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler.executable import (
@@ -32,12 +33,12 @@ from onedispatch.operators.emission.image import Image, Linked
 Plain = dict[str, Any]
 
 
-def executable_to(writer: Writer, executable: Executable) -> Plain:
+def executable_to(writer: Writer, executable: Executable, constant: Constant) -> Plain:
     return {
         "inputs": [value_to(v) for v in executable.inputs],
         "outputs": [value_to(v) for v in executable.outputs],
         "sources": list(executable.sources),
-        "steps": [_step_to(writer, step) for step in executable.steps],
+        "steps": [_step_to(writer, step, constant) for step in executable.steps],
         "placement": [_placement_to(row) for row in executable.placement],
         "constants": {name: writer.array(array) for name, array in executable.constants.items()},
         "kernels": [[used.name, used.digest, used.origin, list(used.nodes)] for used in executable.kernels],
@@ -55,12 +56,12 @@ def _placement_from(*row: Any) -> NodePlacement:
     return replace(NodePlacement(*texts), operators=tuple(operators))
 
 
-def executable_from(reader: Reader, plain: Plain) -> Executable:
+def executable_from(reader: Reader, plain: Plain, constant: Constant) -> Executable:
     return Executable(
         tuple(value_from(v) for v in plain["inputs"]),
         tuple(value_from(v) for v in plain["outputs"]),
         tuple(plain["sources"]),
-        tuple(_step_from(reader, step) for step in plain["steps"]),
+        tuple(_step_from(reader, step, constant) for step in plain["steps"]),
         tuple(_placement_from(*row) for row in plain["placement"]),
         {name: reader.array(head) for name, head in plain["constants"].items()},
         tuple(
@@ -145,17 +146,20 @@ def _node_to(node: Node) -> list[Any]:
     return [node.name, node.proto]
 
 
-def _step_to(writer: Writer, step: Step) -> Plain:
+def _step_to(writer: Writer, step: Step, constant: Constant) -> Plain:
     if isinstance(step, HostStep):
         return {
             "graph": graph_to(writer, step.graph),
             "inputs": list(step.inputs),
             "outputs": list(step.outputs),
         }
+    stored = split(step, constant)
     return {
         "transaction": writer.blob(step.transaction),
         "sizes": list(step.sizes),
-        "const": writer.blob(step.const, step.const_starts),
+        "const": writer.blob(stored.literal, stored.starts(step.const_starts)),
+        "const_parts": [list(part) for part in stored.parts],
+        "const_copies": [row_of(one) for one in stored.copies],
         "const_starts": list(step.const_starts),
         "params": writer.blob(step.params),
         "inputs": [_slot_to(slot) for slot in step.inputs],
@@ -178,16 +182,19 @@ def _step_to(writer: Writer, step: Step) -> Plain:
     }
 
 
-def _step_from(reader: Reader, plain: Plain) -> Step:
+def _step_from(reader: Reader, plain: Plain, constant: Constant) -> Step:
     if "graph" in plain:
         graph = graph_from(reader, plain["graph"])
         return HostStep(graph, tuple(plain["inputs"]), tuple(plain["outputs"]))
     sizes = plain["sizes"]
     limits.BUFFER_BYTES.check("an executable of the compiled model", sum(sizes))
+    reader.check_made(sizes[3])
+    parts, copies = plain["const_parts"], tuple(copy_of(row) for row in plain["const_copies"])
+    stored = Stored(reader.blob(plain["const"]), tuple(Part(*part) for part in parts), copies)
     return DeviceStep(
         reader.blob(plain["transaction"]).tobytes(),
         (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),
-        reader.blob(plain["const"]),
+        stored.joined(sizes[3], constant),
         reader.blob(plain["params"]).tobytes(),
         tuple(_slot_from(slot) for slot in plain["inputs"]),
         tuple(_slot_from(slot) for slot in plain["outputs"]),
@@ -199,6 +206,7 @@ def _step_from(reader: Reader, plain: Plain) -> Step:
         Image(tuple(Linked(*linked) for linked in plain["image"])),
         tuple(Reload(*reload) for reload in plain["reloads"]),
         tuple(plain["const_starts"]),
+        copies,
     )
 
 

@@ -25,6 +25,7 @@ from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Operator
 from onedispatch.operators.plugin.watchdog import asked_of
+from onedispatch.operators.scheduling.packing import PackedCopy
 from onedispatch.transactions import ArgKind, ArgMap
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InternalError, OperatorError
@@ -90,6 +91,11 @@ class PlacedOperator:
             raise OperatorError(f"{self.where}: format_const_params", given, accepted)
         if not np.shares_memory(made, out):
             out[:] = made
+
+    def constant_copies(self) -> list[PackedCopy]:
+        """What ``write_constants`` writes, as copies; nothing of operators that format their own."""
+        own = type(self.operator).format_const_params is not Operator.format_const_params
+        return [] if own else self.ask(lambda op: list(op.constant_copies()))
 
     def tensor(self, entry: ArgMap) -> TensorSpec:
         """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""

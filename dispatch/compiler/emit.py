@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,12 +15,21 @@ from onedispatch.dispatch.base.lendable import lendable
 from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler import memory
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, PlacedOperator
-from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Reload, Slot
+from onedispatch.dispatch.compiler.executable import (
+    BUFFERS,
+    ConstantCopy,
+    DeviceStep,
+    OpInfo,
+    Reload,
+    Slot,
+)
+from onedispatch.dispatch.compiler.origins import Origins
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.operators.scheduling.index_space import OUTPUT
+from onedispatch.operators.scheduling.packing import PackedCopy, whole_copy
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.fusion.ahead import written_ahead
@@ -52,18 +61,18 @@ class Images:
         return {number: after for number, (before, after) in borders if after != before}
 
 
-def emit_region(region: DeviceRegion, device: Device, images: Images) -> DeviceStep:
-    """The region as a device step.
+def emit_region(region: DeviceRegion, device: Device, images: Images, origins: Origins) -> DeviceStep:
+    """The region as a device step; ``origins`` name what its constants are copies of.
 
     Raises ``ModelError`` when its buffers are beyond ``limits.BUFFER_BYTES``.
     """
-    step = _Emitter(region, device, images).step()
+    step = _Emitter(region, device, images, origins).step()
     step.verify()
     return step
 
 
 class _Emitter:
-    def __init__(self, region: DeviceRegion, device: Device, images: Images) -> None:
+    def __init__(self, region: DeviceRegion, device: Device, images: Images, origins: Origins) -> None:
         self.region = region
         self.images = images
         self.reloads: list[Reload] = []
@@ -73,7 +82,7 @@ class _Emitter:
         self.ops = region.operators
         self.delivered = region.delivered
         self.root = region.root
-        self.constants = _Constants()
+        self.constants = _Constants(origins)
         self.taken: dict[str, str] = {}  # intermediates in the memory of another
 
     def step(self) -> DeviceStep:
@@ -96,6 +105,7 @@ class _Emitter:
             self.images.overlay,
             tuple(self.reloads),
             tuple(self.constants.starts),
+            tuple(self.constants.copies),
         )
 
     # -- buffers ---------------------------------------------------------------------------
@@ -194,10 +204,11 @@ class _Emitter:
             if not placed.const_bytes:
                 offsets.append(0)
                 continue
-            offsets.append(self.constants.fill(placed.const_bytes, placed.write_constants))
+            at = self.constants.fill(placed.const_bytes, placed.write_constants, placed.constant_copies)
+            offsets.append(at)
             forget_pages()  # of the model's file: what is packed is not read again
         for name in sorted(plain):
-            storage.at[name] = (CONST, self.constants.add(device_image(self.spec[name])))
+            storage.at[name] = (CONST, self.constants.add(self.spec[name]))
             forget_pages()
         storage.sizes[CONST] = self.constants.size
         return offsets
@@ -279,9 +290,11 @@ def timer_mark(device: Device, number: int) -> bytes:
 
 
 class _Constants:
-    """The const buffer: equal content is stored once."""
+    """The const buffer: equal content is stored once. ``copies``: what the graph's constants have of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
+        self.copies: list[ConstantCopy] = []
         self._buffer = np.zeros(0, np.uint8)
         self._known: dict[tuple[int, bytes], list[int]] = {}  # size and ends -> offsets
         self.starts: list[int] = []
@@ -290,16 +303,26 @@ class _Constants:
     def reserve(self, size: int) -> None:
         self._buffer = lendable(size)  # pages that stay unused cost nothing
 
-    def add(self, blob: Array) -> int:
-        """Byte offset of ``blob`` (uint8, flat) in the buffer."""
-        at = self.size
-        self._buffer[at : at + blob.size] = blob
-        return self._taken(at, blob.size)
+    def add(self, spec: TensorSpec) -> int:
+        """Byte offset of a constant's device image in the buffer."""
+        blob, value = device_image(spec), spec.value
 
-    def fill(self, size: int, write: Callable[[Array], object]) -> int:
-        """Byte offset of ``size`` bytes that ``write`` puts into zeroed memory."""
-        write(self._buffer[self.size : self.size + size])
-        return self._taken(self.size, size)
+        def write(out: Array) -> None:
+            out[:] = blob
+
+        whole = [] if value is None or value.nbytes != blob.size else [whole_copy(value)]
+        return self.fill(blob.size, write, lambda: whole)
+
+    def fill(
+        self, size: int, write: Callable[[Array], object], copies: Callable[[], Iterable[PackedCopy]]
+    ) -> int:
+        """Byte offset of ``size`` bytes that ``write``, as ``copies`` do, puts into zeroed memory."""
+        at = self.size
+        write(self._buffer[at : at + size])
+        place = self._taken(at, size)
+        if place == at:
+            self.copies += self._origins.named(each.moved(at) for each in copies())
+        return place
 
     def _taken(self, at: int, size: int) -> int:
         """Where the bytes at ``at`` stay: there, or where the same ones are already."""

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.grouping import Grouping
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.operators.emission.image import EMPTY, Image
+from onedispatch.operators.scheduling.packing import StridedCopy
 from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.base.text import counted
 
@@ -98,6 +99,13 @@ class Reload:
     kernels: str  # that are there from then on, with "; " in between
 
 
+class ConstantCopy(NamedTuple):
+    """What a constant of the graph has in the const buffer, and where."""
+
+    constant: str
+    copy: StridedCopy
+
+
 @dataclass(frozen=True)
 class DeviceStep:
     """One fused transaction over five buffers: one kernel run.
@@ -116,6 +124,7 @@ class DeviceStep:
     image: Image = EMPTY
     reloads: tuple[Reload, ...] = ()
     const_starts: tuple[int, ...] = ()  # where one constant of ``const`` ends and another begins
+    copies: tuple[ConstantCopy, ...] = field(default=(), repr=False)  # by which parts of ``const`` are made
 
     @property
     def program_bytes(self) -> int:

@@ -32,6 +32,7 @@ class Context:
     values: Mapping[str, Array]
     options: CompileOptions
     custom: CustomNodes
+    constants: Mapping[str, Array] = field(default_factory=dict)  # of the graph as it was imported
     expanded: dict[int, tuple[Graph, Graph]] = field(default_factory=dict)  # id of a graph -> it, with bodies
 
 

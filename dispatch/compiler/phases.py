@@ -15,6 +15,7 @@ from itertools import islice
 from typing import ClassVar, Protocol, TypeVar
 
 from onedispatch.dispatch.base.mapped import all_owned
+from onedispatch.dispatch.base.precisions import wide_name
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import Images, emit_region
@@ -22,6 +23,7 @@ from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
 from onedispatch.dispatch.compiler.grouping import Grouping
 from onedispatch.dispatch.compiler.groups import group
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph, merged
+from onedispatch.dispatch.compiler.origins import Origins
 from onedispatch.dispatch.compiler.partition import Region, partition, settle_aliases
 from onedispatch.dispatch.compiler.passthrough import route_passthrough_outputs, settle_copies
 from onedispatch.dispatch.compiler.phase_checks import (
@@ -306,9 +308,14 @@ def _actual_sizes(units: Sequence[Unit], sources: Sequence[str]) -> dict[str, st
     return {name: sizes[name] for name in sources if name in sizes}
 
 
-def fuse(partitioned: PartitionedGraph) -> Executable:
-    """Returns the executable: one transaction per device region, a graph of its own per host region."""
-    graph, steps = partitioned.graph, _steps(partitioned)
+def fuse(partitioned: PartitionedGraph, constants: Mapping[str, Array]) -> Executable:
+    """Returns the executable: one transaction per device region, a graph of its own per host region.
+
+    ``constants`` are those of the imported graph: steps name which of them theirs are copies of.
+    """
+    graph = partitioned.graph
+    narrow = {name: array for name, array in graph.constants.items() if wide_name(name) in constants}
+    steps = _steps(partitioned, Origins({**narrow, **constants}))
     return Executable(
         graph.inputs,
         tuple(_shaped(graph, value) for value in graph.outputs),
@@ -329,10 +336,10 @@ def _shaped(graph: Graph, value: Value) -> Value:
     return replace(value, shape=known.shape) if known.is_concrete else value
 
 
-def _steps(partitioned: PartitionedGraph) -> tuple[Step, ...]:
+def _steps(partitioned: PartitionedGraph, origins: Origins) -> tuple[Step, ...]:
     images = _linked(partitioned)
     return tuple(
-        emit_region(region, partitioned.device, next(images))
+        emit_region(region, partitioned.device, next(images), origins)
         if isinstance(region, DeviceRegion)
         else _host_step(partitioned.graph, region)
         for region in partitioned.regions

@@ -25,13 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import ml_dtypes
-import numpy as np
 import onnx
 
-from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
+from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS, narrow_name, rounded
 from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.mapping import Refusal, refusals_of
 from onedispatch.dispatch.compiler.quantised import has_scales
@@ -58,22 +55,6 @@ def lower_precision(graph: Graph, precision: str, device: Device) -> Graph:
     if precision == EXACT:
         return graph
     return _Narrowing(rewrite(graph, device, NARROWED), precision, device).result()
-
-
-def narrow_name(name: str, precision: str) -> str:
-    """What a float32 tensor is called in the type of ``precision``."""
-    return f"{name}//{precision}"
-
-
-def rounded(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Float32 constants in a narrower type, to nearest even.
-
-    What is finite stays so: masks are made of the lowest float32, which would be an infinity in bfloat16,
-    and that times 0 is no number.
-    """
-    largest = np.float32(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
-    bounded = np.where(np.isfinite(values), np.clip(values, -largest, largest), values)
-    return np.asarray(bounded, np.float32).astype(dtype)
 
 
 _STEPS = frozenset(

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.base.precisions import PRECISIONS
+from onedispatch.dispatch.base.precisions import PRECISIONS, narrow_name
 from onedispatch.dispatch.compile import GRAPH_PASSES, context_of
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
 from onedispatch.dispatch.compiler.mapping import map_graph, merged
 from onedispatch.dispatch.compiler.passes import run_passes
-from onedispatch.dispatch.compiler.precision import narrow_name
 from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.dispatch.frontend.input_shapes import bind_shapes
 

@@ -29,6 +29,7 @@ from onedispatch.operators.scheduling.feeds import ConstantOffsets
 from onedispatch.operators.scheduling.index_space import AUX, OUTPUT
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
+from onedispatch.operators.scheduling.packing import PackedCopy, packed_copies
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector, select
 from onedispatch.transactions import ArgKind, ArgMap, Device
@@ -135,8 +136,8 @@ class Operator:
         """The same with sums that wait in the type of its results, rounded after every step; or itself."""
         return self
 
-    def pack(self, operand: str, schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
-        """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""
+    def packed_parts(self, operand: str) -> Sequence[np.ndarray[Any, Any]]:
+        """What the parts of a packed constant operand are made of, as ``packed_copies`` takes them."""
         raise NotImplementedError
 
     # -- what the dispatcher asks --------------------------------------------------------
@@ -239,13 +240,21 @@ class Operator:
     def format_const_params(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The constant blob in device layout, ``const_bytes`` of uint8; in ``out`` (zeroed) where given."""
         blob = np.zeros(self.const_bytes, np.uint8) if out is None else out
+        for each in self.constant_copies():
+            each.run(blob)
         for bound in self._bound:
             for operand, at, size in bound.feeds.packed:
                 if operand == AUX:
                     _pack_aux(bound.schedule, blob[at : at + size])
-                else:
-                    self.pack(operand, bound.schedule, blob[at : at + size])
         return blob
+
+    def constant_copies(self) -> Iterator[PackedCopy]:
+        """The constant blob, but for auxiliary tensors, as copies."""
+        for bound in self._bound:
+            for operand, at, _ in bound.feeds.packed:
+                if operand != AUX:
+                    packed = bound.schedule.packed(operand)
+                    yield from packed_copies(bound.schedule, packed, self.packed_parts(operand), at)
 
     def transaction(self) -> bytes:
         """The operator's own transaction; empty work gives a header without ops."""

@@ -57,7 +57,6 @@ from onedispatch.operators.scheduling.index_space import (
     strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -416,47 +415,24 @@ class Conv(Operator):
 
     # -- constants ----------------------------------------------------------------------------
 
-    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
+    def packed_parts(self, operand: str) -> list[Array]:
         if self.weights.value is None:
             raise self.not_constant(operand)
-        if self.depthwise:
-            self._pack_depthwise(operand, schedule, out)
-        else:
-            self._pack_grouped(operand, schedule, out)
+        windows = self._windows(np.asarray(self.weights.value, self.x.dtype))
+        if not self.depthwise:  # output channels last
+            windows = np.moveaxis(windows, -3, -1)
+        return [windows, self._by_group(self.bias_values)]
 
-    def _pack_grouped(self, operand: str, s: Schedule, out: Array) -> None:
-        g, taps = self.groups, self.window.taps
-        co, ci = self.made // g, self.weights.shape[1]
-        weights = np.asarray(self.weights.value, self.x.dtype).reshape(g, co, ci, taps)
-        bias = self.bias_values.reshape(g, co)
-        tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
-        packed = s.packed(operand)
-        chunks = out.reshape(s.slot_count(packed), -1)
-        lies = [step * weights.itemsize for step in contiguous_strides((k_tile, taps, tile))]
-        tensors = np.ndarray(
-            (len(chunks), k_tile, taps, tile), weights.dtype, chunks, strides=(chunks.shape[1], *lies)
-        )
-        whole = ci // k_tile  # reduction steps that are full; the last one may hold fewer channels
-        for i in range(s.grid[2]):
-            at = min(i * tile, co - tile)
-            members = [np.arange(g)[:, None], i] if len(packed.dims) == 3 else [i]
-            slots = np.atleast_2d(s.slot(packed, members, np.arange(steps)))
-            part = weights[:, at : at + tile].transpose(0, 2, 3, 1)  # [g, ci, taps, co]
-            tensors[slots[:, :whole]] = part[:, : whole * k_tile].reshape(g, whole, *tensors.shape[1:])
-            if whole < steps:
-                tensors[slots[:, whole], : ci - whole * k_tile] = part[:, whole * k_tile :]
-            chunks[slots, -4 * tile :] = as_bytes(bias[:, None, at : at + tile])
+    def _windows(self, weights: Array) -> Array:
+        """Weights as [M, taps] where they are depthwise, else as [C/groups, taps] for each output channel."""
+        taps = self.window.taps
+        return self._by_group(weights.reshape(self.made, *(() if self.depthwise else (-1,)), taps))
 
-    def _pack_depthwise(self, operand: str, s: Schedule, out: Array) -> None:
-        c, taps, tile = self.groups, self.window.taps, s.tiles[1]
-        weights = np.asarray(self.weights.value, self.x.dtype).reshape(c, taps)
-        packed = s.packed(operand)
-        chunks = out.reshape(s.slot_count(packed), -1)
-        for i in range(s.grid[1]):
-            at, slot = min(i * tile, c - tile), s.slot(packed, [i])
-            values = as_bytes(weights[at : at + tile]).reshape(-1)
-            chunks[slot, : values.size] = values
-            chunks[slot, -4 * tile :] = as_bytes(self.bias_values[at : at + tile])
+    def _by_group(self, values: Array) -> Array:
+        """What is [M, ...], as [groups, M/groups, ...] where an index dimension walks over groups."""
+        if self.groups == 1 or self.depthwise:
+            return values
+        return values.reshape(self.groups, -1, *values.shape[1:])
 
     # -- reference ------------------------------------------------------------------------------
 

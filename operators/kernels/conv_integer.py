@@ -13,7 +13,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.interface.merge import Merge
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
-from onedispatch.operators.kernels.conv import Array, Conv, Planes, as_bytes
+from onedispatch.operators.kernels.conv import Array, Conv, Planes
 from onedispatch.operators.kernels.matmul import is_wide, requantised
 from onedispatch.operators.kernels.table import ENTRIES, Table, table_of
 from onedispatch.operators.kernels.window import Window
@@ -26,7 +26,6 @@ from onedispatch.operators.scheduling.index_space import (
     PackedPart,
     contiguous_strides,
 )
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
@@ -237,44 +236,11 @@ class IntegerConv(Conv):
             found.append(Operand("bias", 2, I32, tuple(sizes), strides, tuple(outputs)))
         return *found, *self._others(list(self.meaning.operands), sizes, dims)
 
-    # -- packing ----------------------------------------------------------------------------------
-
-    def _pack_grouped(self, operand: str, s: Schedule, out: Array) -> None:
-        g, taps = self.groups, self.window.taps
-        co, ci = self.made // g, self.weights.shape[1]
-        tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
-        weights = self._coded[0].reshape(g, co, ci, taps)
-        weights = np.pad(weights, ((0, 0), (0, 0), (0, steps * k_tile - ci), (0, 0)))
-        weights = weights.reshape(g, co, steps, k_tile * taps).swapaxes(1, 2)  # [g, steps, co, k * taps]
-        packed = s.packed(operand)
-        chunks = out.reshape(s.slot_count(packed), -1)
-        for i in range(s.grid[2]):
-            at = min(i * tile, co - tile)
-            members = [np.arange(g)[:, None], i] if len(packed.dims) == 3 else [i]
-            slots = np.atleast_2d(s.slot(packed, members, np.arange(steps)))
-            part = as_bytes(weights[:, :, at : at + tile]).reshape(g, steps, -1)
-            chunks[slots, : part.shape[2]] = part
-            behind = np.stack([self._behind(group * co + at, tile) for group in range(g)])
-            chunks[slots, chunks.shape[1] - behind.shape[1] :] = behind[:, None]
-
-    def _pack_depthwise(self, operand: str, s: Schedule, out: Array) -> None:
-        c, tile = self.groups, s.tiles[1]
-        packed = s.packed(operand)
-        chunks = out.reshape(s.slot_count(packed), -1)
-        for i in range(s.grid[1]):
-            at, slot = min(i * tile, c - tile), s.slot(packed, [i])
-            values = as_bytes(self._coded[0][at : at + tile]).reshape(-1)
-            behind = self._behind(at, tile)
-            chunks[slot, : values.size] = values
-            chunks[slot, chunks.shape[1] - behind.size :] = behind
-
-    def _behind(self, at: int, tile: int) -> Array:
-        """The bytes behind the weights of ``tile`` output channels from ``at`` on: parts of whole words."""
-        parts = [np.zeros(0, np.uint8)]
-        for name, values in self._constants.items():
-            own = as_bytes(values if name in WHOLE else values[at : at + tile])
-            parts.append(np.pad(own, (0, -own.size % 4)))
-        return np.concatenate(parts)
+    def packed_parts(self, operand: str) -> list[Array]:
+        if self.weights.value is None:
+            raise self.not_constant(operand)
+        beside = [x if name in WHOLE else self._by_group(x) for name, x in self._constants.items()]
+        return [self._windows(self._coded[0]), *beside]
 
     # -- reference --------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from onedispatch.operators.kernels.conv import Conv
 from onedispatch.operators.kernels.window import WindowAxis
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -107,8 +106,8 @@ class PhaseConvs(Operator):
             return replace(x, name=f"w{number}")
         return replace(x, offset=x.offset + weights) if x.name == "w" else x
 
-    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
-        self.parts[int(operand[1:])].pack(operand, schedule, out)
+    def packed_parts(self, operand: str) -> list[Array]:
+        return self.parts[int(operand[1:])].packed_parts(operand)
 
     def reference(self, *arrays: Array) -> Array:
         x, *rest = arrays

@@ -54,7 +54,6 @@ from onedispatch.operators.scheduling.index_space import (
     strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.text import counted
 
@@ -396,37 +395,13 @@ class MatMul(Operator):
             found.append(Operand(name, index, tensor.element, shape, (1,), (access,)))
         return found
 
-    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
+    def packed_parts(self, operand: str) -> list[Array]:
         if self.b.value is None:
             raise self.not_constant(operand)
-        matrix = self.b.value.T if self.trans_b else self.b.value
-        dn = len(schedule.nest.dims) - 1
-        n_tile, k_tile, steps = schedule.tiles[dn], schedule.k_tile, schedule.inner_steps
-        packed, n = schedule.packed(operand), schedule.nest.dims[dn].extent
-        chunks = out.reshape(schedule.slot_count(packed), -1)
-        used = n_tile * k_tile * matrix.itemsize
-        behind = -(-used // 4) * 4  # where what follows B begins
-        whole = len(matrix) // k_tile  # steps that are full; the last one may hold fewer rows
-        for i in range(schedule.grid[dn]):
-            at = min(i * n_tile, n - n_tile)
-            first, after = (int(schedule.slot(packed, [i], step)) for step in (0, 1))
-            mine = chunks[first :: after - first][:steps]
-            tiles = mine[:, :used].view(matrix.dtype).reshape(steps, k_tile, n_tile)
-            columns = matrix[:, at : at + n_tile]  # without the padding, which is zero
-            full = columns[: whole * k_tile].reshape(whole, k_tile, columns.shape[1])
-            tiles[:whole, :, : full.shape[2]] = full
-            if whole < steps:
-                rest = columns[whole * k_tile :]
-                tiles[whole, : len(rest), : rest.shape[1]] = rest
-            if self.bias is not None:
-                bias = self.bias[at : at + n_tile]
-                words = mine[:, behind : behind + 4 * n_tile].view(np.float32 if self.is_float else np.int32)
-                words[:, : len(bias)] = bias
-        behind += 0 if self.bias is None else 4 * n_tile
-        for tensor in self._beside_b.values():  # a word each
-            value = np.asarray(tensor.value).reshape(1).view(np.uint8)
-            chunks[:, behind : behind + len(value)] = value
-            behind += 4
+        parts = [self.b.value.T if self.trans_b else self.b.value]
+        if self.bias is not None:
+            parts.append(np.asarray(self.bias, np.float32 if self.is_float else np.int32))
+        return parts + [np.asarray(tensor.value).reshape(1) for tensor in self._beside_b.values()]
 
     # -- reference -------------------------------------------------------------------------
 

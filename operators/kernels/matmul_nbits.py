@@ -53,7 +53,6 @@ from onedispatch.operators.scheduling.index_space import (
     strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -198,35 +197,15 @@ class MatMulNBits(Operator):
             parts.append(PackedPart("bias", DTYPES["f32"], ((1, 0),)))
         return parts
 
-    def _values(self) -> list[Array]:
-        """What is packed of every block: [blocks, ..., N] each, in the order of the parts."""
-        tensors = [self.b, self.scales, *([self.zeros] if self.zeros is not None else [])]
-        return [np.moveaxis(self._known(tensor), 0, -1) for tensor in tensors]
-
     def _known(self, tensor: TensorSpec) -> Array:
         if tensor.value is None:
             raise self.not_constant(tensor.name)
         return tensor.value
 
-    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
-        packed = schedule.packed(operand)
-        n_tile, k_tile, steps = schedule.tiles[1], schedule.k_tile, schedule.inner_steps
-        dim = schedule.nest.dims[1]
-        chunks = out.reshape(schedule.slot_count(packed), -1)
-        values = [_filled_up(value, steps * k_tile, dim.extent) for value in self._values()]
-        for i in range(schedule.grid[1]):
-            first = min(i * n_tile, dim.extent - n_tile)
-            slots = schedule.slot(packed, [i], np.arange(steps))
-            at = 0
-            for value in values:
-                part = (
-                    np.ascontiguousarray(value[..., first : first + n_tile]).reshape(steps, -1).view(np.uint8)
-                )
-                chunks[slots, at : at + part.shape[1]] = part
-                at += -(-part.shape[1] // WORD_BYTES) * WORD_BYTES
-            if self.bias is not None:
-                bias = np.pad(self.bias.astype(np.float32), (0, dim.padding))[first : first + n_tile]
-                chunks[slots, at : at + bias.nbytes] = bias.view(np.uint8)
+    def packed_parts(self, operand: str) -> list[Array]:
+        tensors = [self.b, self.scales, *([self.zeros] if self.zeros is not None else [])]
+        parts = [np.moveaxis(self._known(tensor), 0, -1) for tensor in tensors]  # [blocks, ..., N]
+        return parts if self.bias is None else [*parts, self.bias.astype(np.float32)]
 
     def reference(self, *arrays: Array) -> Array:
         a, (q, scales, *zeros) = arrays[0].reshape(self.a.shape), arrays[1:]
@@ -250,10 +229,3 @@ def unpacked(q: Array, bits: int) -> Array:
     shifts = np.arange(0, BYTE, bits, dtype=np.uint8)
     members = q[..., None] >> shifts & np.uint8((1 << bits) - 1)
     return np.asarray(members.reshape(*q.shape[:-1], -1))
-
-
-def _filled_up(values: Array, blocks: int, columns: int) -> Array:
-    """``values`` [blocks, ..., N] with zeros behind the last block and the last column."""
-    lacking = [(0, 0)] * values.ndim
-    lacking[0], lacking[-1] = (0, blocks - len(values)), (0, columns - values.shape[-1])
-    return np.pad(values, lacking)

@@ -37,7 +37,6 @@ from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsup
 from onedispatch.operators.kernels.elementwise import KERNEL
 from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand, Packed, PackedPart
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import select
 from onedispatch.transactions import Device
@@ -333,19 +332,17 @@ class Recurrent(Operator):
     def _weights(self, name: str, array: Array) -> Array:
         """[k, gates, n] of the weights that a packed operand holds."""
         d, r, n = int(name[1:]), self.layer.r, self.layer.hidden
-        flat = np.ascontiguousarray(array, np.float32).reshape(-1)[r.at(0, d) :]
+        flat = np.ascontiguousarray(array, np.float32).reshape(-1)
         strides = [step * flat.itemsize for step in r.strides]
-        return np.lib.stride_tricks.as_strided(flat, (n, self.cells[d].gates, n), strides)
+        shape, first = (n, self.cells[d].gates, n), r.at(0, d) * flat.itemsize
+        weights: Array = np.ndarray(shape, flat.dtype, flat, first, strides)
+        return weights
 
-    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
-        given, packed = self.inputs[self.layer.r.tensor].value, schedule.packed(operand)
+    def packed_parts(self, operand: str) -> list[Array]:
+        given = self.inputs[self.layer.r.tensor].value
         if given is None:
             raise self.not_constant(operand)
-        values, tile = self._weights(operand, given), schedule.tiles[2]
-        chunks = out.view(np.float32).reshape(schedule.slot_count(packed), *values.shape[:2], tile)
-        for i in range(schedule.grid[2]):
-            first = min(i * tile, values.shape[2] - tile)
-            chunks[schedule.slot(packed, [i])] = values[..., first : first + tile]
+        return [self._weights(operand, given)]
 
     # -- reference -----------------------------------------------------------------------------
 

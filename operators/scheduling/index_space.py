@@ -179,7 +179,7 @@ class PackedPart:
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant that ``Operator.pack`` lays out chunk after chunk: ``dims`` (K too) it depends on.
+    """A constant that is laid out chunk after chunk, as ``packing`` does: ``dims`` (K too) it depends on.
 
     A chunk holds ``parts`` one after the other, each from a word on. Its name says, among the nests of an
     operator, what it holds: those that are laid out alike lie in device memory once.

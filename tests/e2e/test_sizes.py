@@ -121,6 +121,71 @@ def test_profiles_are_compiled_into_one_file(model: Path, tmp_path: Path) -> Non
         session.run(None, {"images": np.ones((1, 3, 8, 8), np.float32)})
 
 
+def weighty(kind: str) -> onnx.ModelProto:
+    """A network of windows, one of them depthwise, and a product; weights are most of its file."""
+    rng = np.random.default_rng(3)
+    shapes = {"w": (160, 32, 3, 3), "d": (160, 1, 3, 3), "b": (160,), "m": (160, 96)}
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    body = """
+  c = Conv<pads = [1, 1, 1, 1]>(x, w, b)
+  e = Conv<pads = [1, 1, 1, 1], group = 160>(c, d)
+  t = Transpose<perm = [0, 2, 3, 1]>(e)
+  y = MatMul(t, m)"""
+    proto = parser.parse_model(f"{HEAD} g (float[1, 32, H, W] x) => (float[1, H, W, 96] y) {{{body}}}")
+    if kind == "int8":
+        proto = parser.parse_model(f"""
+{HEAD} g (uint8[1, 32, H, W] x) => (uint8[1, 160, H, W] y) {{
+  y = QLinearConv<pads = [1, 1, 1, 1]>(x, one, zero, w, one, signed, scale, zero)
+}}""")
+        codes = rng.integers(-99, 100, shapes["w"]).astype(np.int8)
+        weights = {"w": codes, "one": np.float32(1), "scale": np.float32(4e3)}
+        weights |= {"zero": np.uint8(128), "signed": np.int8(0)}
+    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items())
+    return proto
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
+def test_files_have_weights_once(kind: str, tmp_path: Path) -> None:
+    """With the graph, with two sizes, and with both: and loaded models have the very same constants."""
+    sizes, precision = [{"x": (1, 32, side, side)} for side in (6, 12)], "bf16" if kind == "bf16" else "fp32"
+    model = weighty(kind)
+    both = od.compile(model, "npu2", precision, "error", profiles=sizes)
+    one = od.compile(model, "npu2", precision, "error", shapes=sizes[0])
+    files = {"both": both, "two": both.without_graph(), "graph": one, "alone": one.without_graph()}
+    taken = {}
+    for name, made in files.items():
+        made.save(tmp_path / name)
+        again = od.load(tmp_path / name)
+        again.save(tmp_path / "again")
+        assert (tmp_path / "again").read_bytes() == (tmp_path / name).read_bytes()
+        taken[name] = (tmp_path / name).stat().st_size
+        for old, new in zip(made.executables.values(), again.executables.values(), strict=True):
+            assert old.device_steps[0].const.tobytes() == new.device_steps[0].const.tobytes()
+    weights = sum(numpy_helper.to_array(t).nbytes for t in model.graph.initializer)
+    own, rest = weights / 2 if kind == "bf16" else weights, 10_000  # the transaction of a size, and names
+    assert taken["alone"] < own + rest and taken["two"] < own + 2 * rest, taken
+    assert taken["graph"] < weights + rest and taken["both"] < weights + 2 * rest, taken
+
+
+@pytest.mark.parametrize("kind", ["fp32", "int8"])
+def test_models_of_such_files_compute_the_same(kind: str, tmp_path: Path) -> None:
+    model, sizes = weighty(kind), [{"x": (1, 32, side, side)} for side in (6, 12)]
+    od.compile(model, "npu2", profiles=sizes).without_graph().save(tmp_path / "two.od")
+    session, theirs = od.InferenceSession(tmp_path / "two.od"), reference(model)
+    for shape in ((1, 32, 6, 6), (1, 32, 12, 12)):
+        x = np.random.default_rng(5).integers(0, 9, shape).astype(np.uint8 if kind == "int8" else np.float32)
+        (y,), (expected,) = session.run(None, {"x": x}), theirs.run(None, {"x": x})
+        if kind == "int8":
+            np.testing.assert_array_equal(y, expected)
+        else:
+            np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+        assert y.any()
+
+
+def reference(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
 def test_profiles_of_the_function_keep_the_graph() -> None:
     sets = [{"images": (1, 3, side, side)} for side in range(8, 8 * 11, 8)]
     compiled = od.compile(halved(), profiles=sets)

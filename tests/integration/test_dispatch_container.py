@@ -126,6 +126,14 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A graph, and an executable whose constants are copies of the graph's."""
+    path = tmp_path_factory.mktemp("laid_out") / "m.od"
+    compile_model(small("N"), shapes={"x": (2, 4)}).save(path)
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize("seed", ["0", "4711"])
 def test_a_model_is_the_same_file_in_every_process(
     mixed: bytes, tmp_path: Path, repository: Path, seed: str
@@ -156,9 +164,12 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(tree[key], (*path, key))
 
 
-def test_a_valid_frame_with_any_value_exchanged_is_refused_or_runs(mixed: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["mixed", "laid_out"])
+def test_a_valid_frame_with_any_value_exchanged_is_refused_or_runs(
+    file: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Whoever can compute a CRC can also write anything below it."""
-    text, blobs = parted(mixed)
+    text, blobs = parted(request.getfixturevalue(file))
     path, refused, ran = tmp_path / "odd.od", 0, 0
     for index, place in enumerate(places(msgpack.unpackb(text))):
         tree = msgpack.unpackb(text)
@@ -204,6 +215,37 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }  # fmt: skip
 
 
+def copies_of(executable: dict[str, Any]) -> list[Any]:
+    found: list[Any] = executable["steps"][0]["const_copies"]
+    assert found
+    return found
+
+
+COPIES_DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "name": (lambda p: copies_of(p)[0].__setitem__(0, "other"), "no such constant"),
+    "source": (lambda p: copies_of(p)[0].__setitem__(2, 1 << 40), "inside 48 bytes"),
+    "target": (lambda p: copies_of(p)[0].__setitem__(3, 1 << 40), "inside 48 bytes"),
+    "negative": (lambda p: copies_of(p)[0][4][0].__setitem__(1, -4), "whole number"),
+    "itemsize": (lambda p: copies_of(p)[0].__setitem__(1, 3), "1, 2, 4 or 8"),
+    "times": (lambda p: copies_of(p)[0][4][0].__setitem__(0, 1 << 50), "each byte once"),
+    "dimensions": (lambda p: copies_of(p)[0].__setitem__(4, [[1, 0, 0]] * 99), "at most 24"),
+    "twice": (lambda p: copies_of(p).extend(copies_of(p) * 9), "each byte once"),
+    "part": (lambda p: p["steps"][0]["const_parts"].append([0, 64]), "the bytes that are stored"),
+    "size": (lambda p: p["steps"][0]["sizes"].__setitem__(3, 1 << 33), "the most"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COPIES_DAMAGE)
+def test_copies_that_do_not_fit(name: str, laid_out: bytes, tmp_path: Path) -> None:
+    change, said = COPIES_DAMAGE[name]
+    text, blobs = parted(laid_out)
+    tree = msgpack.unpackb(text)
+    change(tree["executables"][0][1])
+    (tmp_path / "odd.od").write_bytes(joined(msgpack.packb(tree), blobs))
+    with pytest.raises(CompiledModelError, match=said):
+        load(tmp_path / "odd.od")
+
+
 @pytest.mark.parametrize("name", DAMAGE)
 def test_parts_that_do_not_fit_each_other(name: str, mixed: bytes, tmp_path: Path) -> None:
     change, told = DAMAGE[name]
@@ -220,7 +262,7 @@ def test_foreign_files_and_versions(saved: bytes, tmp_path: Path) -> None:
     for data, text in (
         (b"", "starts with"),
         (small().SerializeToString(), "starts with"),
-        (saved[:8] + b"\x06\x00\x00\x00" + saved[12:], "version 6; accepted: version 10"),
+        (saved[:8] + b"\x06\x00\x00\x00" + saved[12:], f"version 6; accepted: version {VERSION}"),
     ):
         path.write_bytes(data)
         with pytest.raises(CompiledModelError, match=text):

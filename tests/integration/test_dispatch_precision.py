@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.base.precisions import PRECISIONS
+from onedispatch.dispatch.base.precisions import PRECISIONS, rounded
 from onedispatch.dispatch.compiler.fold import specialise
-from onedispatch.dispatch.compiler.precision import lower_precision, rounded
+from onedispatch.dispatch.compiler.precision import lower_precision
 from onedispatch.dispatch.driver.compile_model import imported
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.frontend.graph import Graph, Node
