@@ -173,6 +173,11 @@ class OperatorCosts:
             nests = NO_SINGLE_NEST
         return f"{operator.name} {nests}" if isinstance(nests, str) else ""
 
+    def takes_of_neighbours(self, i: int, shapes: Shapes) -> bool:
+        """Whether columns of a unit with such buffers take what their neighbours have, too."""
+        nests = self._cut(i, shapes)
+        return not isinstance(nests, str) and any(nest.halo is not None for nest in nests)
+
     def _solve(self, i: int, shapes: Shapes, occupied: int, known: _Known, choose: _Choose) -> Solved | None:
         """How unit ``i`` runs so: as beside less, where that still fits, else as ``choose`` says."""
         nests = self._cut(i, shapes)

@@ -110,6 +110,7 @@ class _Planner:
     limits: Resources
     selector: Selector
     _kept_forms: dict[int, list[KeptTensor]] = field(default_factory=dict)
+    _taken_over: dict[tuple[int, Buffer], bool] = field(default_factory=dict)
     _settled_so: dict[_Settled, tuple[Schedule, ...] | None] = field(default_factory=dict)
 
     @cached_property
@@ -282,11 +283,32 @@ class _Planner:
         beside what is ``taken``."""
         for before in taken:
             here = replace(one, top=before.top)
-            if self._replaces(one, before) and not any(here.overlaps(k) for k in taken if k is not before):
+            if (
+                self._replaces(one, before)
+                and self._in_reach(here)
+                and not any(here.overlaps(k) for k in taken if k is not before)
+            ):
                 return here
+        beyond = max(self.limits.mem_words - self.limits.mem_view.shared.stop // 4, 0)
         tops = [one.buffer.words, *(k.top + one.buffer.words for k in taken)]
+        tops += [beyond + one.buffer.words] if beyond else []
         free = (replace(one, top=top) for top in sorted(tops) if top < self.limits.mem_words)
-        return next((here for here in free if not any(here.overlaps(k) for k in taken)), None)
+        fits = (here for here in free if not any(here.overlaps(k) for k in taken))
+        return next(filter(self._in_reach, fits), None)
+
+    def _in_reach(self, one: KeptTensor) -> bool:
+        """Whether all columns that take what a neighbour has of a tensor can name it where it is."""
+        end, shared = 4 * self.limits.mem_words, self.limits.mem_view.shared
+        seen = shared.start <= end - 4 * one.top and end - 4 * one.bottom <= shared.stop
+        return seen or not self._neighbours_take(one.maker, one.buffer)
+
+    def _neighbours_take(self, i: int, buffer: Buffer) -> bool:
+        """Whether columns take what their neighbours have of a unit's result in such a buffer."""
+        if (i, buffer) not in self._taken_over:
+            name, users = self.costs.operators[i].output.name, self._users(i)
+            held = ((j, tuple((n, buffer) for x, n in self.costs.numbers[j] if x == name)) for j in users)
+            self._taken_over[i, buffer] = any(self.costs.takes_of_neighbours(*one) for one in held)
+        return self._taken_over[i, buffer]
 
     def _replaces(self, one: KeptTensor, before: KeptTensor) -> bool:
         """Whether the maker of ``one`` reads ``before`` last, each element before it writes the same one."""
@@ -371,6 +393,8 @@ class _Planner:
         taken = [k for k in kept if k.maker <= ways[0].last and k.last >= ways[0].maker]
         plain = [one for one, refusal in zip(ways, said, strict=True) if not refusal[1]]
         fitting = [one for one in plain if self._place(taken, one) is not None]
+        if not fitting and not taken:
+            return f"neighbours take of it what descriptors of {self.limits.device.name} do not reach"
         if not fitting:
             beside = ", ".join(k.tensor.name for k in taken)
             return f"no room for {counted(4 * ways[0].buffer.words, 'byte')} beside {beside}"

@@ -19,12 +19,8 @@ from onedispatch.operators.scheduling.index_space import AUX, IntArray, K, Opera
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
-from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
-
-
-_TILE_WORDS = reg.MEM.own_memory_view // 4  # from a memory tile to its neighbour, as descriptors see them
 
 ConstantOffsets = dict[Hashable, int]
 """Where packed constants lie, by what they hold and how that is laid out."""
@@ -183,6 +179,7 @@ class Feeds:
         first = self._taken(1, [operand], column, [0]).reshape(-1)
         origins = self._taken(1, [_along(operand, at)], column, [0]).reshape(-1)
         ends = [*np.flatnonzero(np.diff(origins)) + 1, len(origins)]
+        tile = s.limits.mem_view.pitch // 4  # words from a memory tile to its neighbour
         for start, end in pairwise([0, *ends]):
             member = int(origins[start])
             boxes, moves = [], []
@@ -192,7 +189,7 @@ class Feeds:
                     given = f"members {low} to {high - 1} for column {column}"
                     raise SolutionError(f"what {operand.name} keeps", given, "those of it and its neighbours")
                 boxes.append((*reversed(rest), (high - low, step)))
-                moves.append((low - member - (owner - column) * held) * step + (owner - column) * _TILE_WORDS)
+                moves.append((low - member - (owner - column) * held) * step + (owner - column) * tile)
             offsets = first[start:end, None] + np.array(moves, np.int64)
             for task in chunk_tasks(offsets, boxes):
                 yield replace(task, first=task.first + start)

@@ -25,6 +25,7 @@ from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine import registers as reg
+from onedispatch.transactions.machine.geometry import MemoryView
 
 ROW_LANES = 4  # of in0 upwards, and of results downwards
 CORE_BDS = 3 + len(PIECES)  # in0, in1, out; parameters: by their pieces
@@ -92,6 +93,11 @@ class Resources:
     def mem_words(self) -> int:
         """Words of a memory tile that rings may take."""
         return self.mem_param_at // 4
+
+    @cached_property
+    def mem_view(self) -> MemoryView:
+        """What descriptors of a memory tile see of its memory and of its neighbours'."""
+        return MemoryView(self.device.count("memory_tile.memory_bytes"))
 
     @cached_property
     def mem_bds(self) -> tuple[range, range]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.errors import SolutionError
+from tests.devices import device_file
 from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
 
@@ -176,6 +178,26 @@ def test_nothing_stays_without_room_or_columns(planned: Planned, device: str, ro
     text = f"g (float[{rows}, 256] x) => (float[{rows}, 256] y) {{ a = Tanh(x) b = Softmax(a) y = Neg(b) }}"
     od.compile(model_of(text), device, groups="on")
     assert not planned()
+
+
+@pytest.mark.parametrize(
+    ("size", "stays"), [(528384, True), (655360, True), (917504, True), (1048576, False)]
+)
+def test_neighbours_read_what_their_descriptors_reach_of_larger_memories(
+    planned: Planned, tmp_path: Path, size: int, stays: bool
+) -> None:
+    """Of a western neighbour's memory that is its end, of an eastern one's its beginning."""
+    changes = {"device.columns": 3, "memory_tile.memory_bytes": size}
+    device = device_file(tmp_path, "larger", changes)
+    body = "{ t = Conv(x, w) y = Conv <pads = [1, 1, 1, 1]> (t, v) }"
+    rng = np.random.default_rng(3)
+    shapes = {"w": (64, 13, 1, 1), "v": (43, 64, 3, 3)}
+    text = f"g (float[1, 13, 9, 9] x) => (float[a, b, c, d] y) {body}"
+    model = model_of(text, {name: rng.standard_normal(shapes[name], np.float32) for name in shapes})
+    check_same(model, device)
+    assert [one.tensor.name for one in planned()] == ["t"] * stays
+    end, shared = 4 * resources(find_device(device)).mem_words, range(size - 524288, 3 * 524288 - size)
+    assert all(shared.start <= end - 4 * k.top < end - 4 * k.bottom <= shared.stop for k in planned())
 
 
 def test_what_lives_at_once_lies_apart_and_fits(planned: Planned, whatever_fits: None) -> None:

@@ -156,6 +156,11 @@ class MemoryView:
         """The first byte that no BD can name: the end of the eastern memory, or of the base field's range."""
         return min(self.own + self.pitch + self.bytes, self.own + reg.MEM.bd_reach)
 
+    @property
+    def shared(self) -> range:
+        """Bytes of a memory that BDs of both neighbours can name: none of the largest memories."""
+        return range(self.pitch - self.own, self.end - self.own - self.pitch)
+
     def side(self, byte: int) -> int:
         """Returns the tile whose memory holds the byte: 0 west, 1 own, 2 east; more beyond all three."""
         return (byte + self.pitch - self.own) // self.pitch
