@@ -28,12 +28,7 @@ from onedispatch.operators.scheduling.index_space import IntArray, K, depends, k
 from onedispatch.operators.scheduling.keeping import tile_rules
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, resources
-from onedispatch.operators.scheduling.schedule import (
-    LEAST_OUT_WORDS,
-    MAX_LOCK,
-    MAX_PANEL_WORDS,
-    PANEL_PARTS,
-)
+from onedispatch.operators.scheduling.schedule import MAX_LOCK, MAX_PANEL_WORDS, PANEL_PARTS
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.operators.scheduling.tilings import Tilings
 from onedispatch.transactions import Device
@@ -263,7 +258,7 @@ class CostModel:
         outer = prod(counts.values(), start=np.ones(len(at)))
         served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
         in0, in1 = (self._port(p, mapping, counts, outer, inner, at) for p in (0, 1))
-        ring = 0 if nest.out_kept else np.maximum(out, LEAST_OUT_WORDS) * rows
+        ring = 0 if nest.out_kept else self.limits.least_out_ring(out, served, rows) * rows
         fits = _hold(self.limits.mem_words - nest.occupied, (in0, in1), (served, 1), ring)
         fits = fits & self._in_shares(mapping, at)
         if not loads_resident and nest.in0_resident(mapping.in1):

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from onedispatch.operators.declarations.kernel import PIECES
 from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
 from onedispatch.operators.declarations.params import PARAM_LOCKS, SUPER_KERNEL_BYTES
@@ -119,6 +121,19 @@ class Resources:
     def rings(self) -> int:
         """Pairs of locks, (2i, 2i + 1), that rings may take."""
         return self.mem_param_locks[0] // 2 - 1
+
+    def least_out_ring(self, words: IntArray, served: int, rows: int) -> IntArray:
+        """Words of the leanest out ring of one of ``rows`` cores, for chunks of ``words``, where an in0 feed
+        serves ``served`` of them: a chunk in two halves, or two whole ones."""
+        return np.maximum(words, 2 * np.sign(words)) if self._takes_halves(served, rows) else 2 * words
+
+    def _takes_halves(self, served: int, rows: int) -> bool:
+        """Whether memory tiles have descriptors and locks for out chunks in halves while inputs stream."""
+        second = served // 2 if self.sharers == 1 else 0  # that the other channel may bring
+        sent = -(-served // 2)  # of in0, by even channels or by odd ones
+        even = served + 1 + sent + 2 * -(-rows // 2)  # MM2S 0 sends in1
+        odd = 1 + second + sent + 2 * (rows // 2) + 2 * rows  # MM2S 5 drains all of out
+        return max(even, odd) <= min(map(len, self.mem_bds)) and rows + served + 1 <= self.rings
 
     # -- shims -----------------------------------------------------------------------------
 

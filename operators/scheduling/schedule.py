@@ -49,7 +49,6 @@ MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum
 MAX_LOCK = reg.LOCK_MAX
 MAX_WRAP = reg.MEM.bd_field["d0_wrap"].maximum  # shims have the same
 PANEL_PARTS = 4
-LEAST_OUT_WORDS = 2  # of a row's out ring: a chunk in two halves, or two chunks of one word
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 
 
@@ -337,14 +336,16 @@ class Schedule:
                 better = any(h.repeat > 1 for h in lean) or not fits
                 if lean_fits and better and self._enough_bds(lean, halves):
                     return lean, halves
-            if self._enough_bds(plain, whole):
+            if fits and self._enough_bds(plain, whole):
                 return plain, whole
-        return (STREAM, STREAM), whole
+        cut = words > 1 and not self._hold(2 * words, 1)[1]
+        return (STREAM, STREAM), halves if cut else whole
 
     @property
     def rings_fit(self) -> bool:
         """Whether memory tiles can hold the leanest rings."""
-        return self._hold(0 if self.kept[2] else max(self.out_words, LEAST_OUT_WORDS), 1)[1]
+        least = self.limits.least_out_ring(self.ring_words(2), self.rows_served, self.active_rows)
+        return self._hold(int(least), 1)[1]
 
     def _enough_bds(self, holds: tuple[Hold, Hold], out_parts: tuple[int, ...]) -> bool:
         """Whether a memory tile has the descriptors and locks for this, whichever column it is."""

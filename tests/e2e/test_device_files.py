@@ -15,6 +15,7 @@ import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
 from onedispatch.dispatch.tools.checking import check_model, explain_model
 from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.scheduling.select import Search
 from onedispatch.transactions import CoreBd, MemBd, Severity, Xclbin, find_device
 from onedispatch.transactions.machine.registers import TILES
 from tests.devices import FILES, device_file, device_of
@@ -54,6 +55,15 @@ def test_answers_are_those_of_every_device(one: tuple[str, Case], folder: Path) 
     session = od.InferenceSession(own.model, device=str(folder / f"{name}.toml"), fallback="error")
     for actual, expected in zip(session.run(None, own.feed), own.expected, strict=True):
         check(actual, expected, own.allowed)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1143, 2, 512), (277, 846, 920), (437, 335, 260)])
+def test_rings_of_many_rows_fit_as_they_can_be_cut(folder: Path, m: int, k: int, n: int) -> None:
+    """Where a memory tile has no descriptors for results in halves, tiles leave room for whole ones."""
+    own = case("MatMul", f32(m, k), weight(k, n))
+    compiled = od.compile(own.model, f"{folder / 'tall.toml'}_1col", fallback="error", selector=Search())
+    session = od.InferenceSession(compiled)
+    check(session.run(None, own.feed)[0], own.expected[0], own.allowed)
 
 
 @pytest.mark.parametrize("name", list(FILES))
