@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,7 +103,7 @@ def bench(
     several are in "rows".
     """
     if published:
-        _published(models, json)
+        _published(models, flags, json)
         return
     if not models:
         raise InputError("bench", "no model", "light models' names, or .onnx files; or --published")
@@ -136,16 +136,25 @@ def _model(name: str, precision: str, flags: BenchFlags) -> ModelProto:
     proto = zoo.find_model(name)
     if name in zoo.light_models() or flags.batch is not None or flags.image is not None:
         proto = zoo.randomised(proto, flags.seed, batch=flags.batch, image=flags.image)
-    proto = frozen_model(proto, out.parse_frozen(flags.set))
+    try:
+        proto = frozen_model(proto, out.parse_frozen(flags.set))
+    except InputError as error:
+        error.where = f"{name}, {error.where}"
+        raise
     with out.working(f"preparing {name} in {precision}"):
         return prepared(proto, precision, flags.seed)
 
 
-def _published(models: Sequence[str] | None, json: bool) -> None:
+def _published(models: Sequence[str] | None, flags: BenchFlags, json: bool) -> None:
     from onedispatch.dispatch.tools.published import compare_runs, measurements
 
     if models:
         raise InputError("bench --published", f"the model {models[0]!r}", "no model: it has its own")
+    given = [f"--{one.name}" for one in fields(flags) if getattr(flags, one.name) != one.default]
+    if given:
+        raise InputError(
+            "bench --published", ", ".join(given), "--json alone: what was measured says the rest"
+        )
     with out.working("modelling what was measured"):
         rows = list(compare_runs(measurements()))
     if json:

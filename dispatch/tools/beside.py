@@ -22,6 +22,7 @@ from onnx import ModelProto
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.runtime.summary import Summary
 from onedispatch.dispatch.tools import zoo
+from onedispatch.dispatch.tools.differences import errors_of, largest_of, share_of
 
 Once = Callable[[], Any]
 Array = np.ndarray[Any, Any]
@@ -63,7 +64,7 @@ class Measured:
     onnxruntime_seconds: float | None
     onnxruntime_cpu_seconds: float | None
     ratio: float | None
-    largest_error: float | None  # of the first output, relative to its largest value
+    largest_error: float | None  # of the first output, relative to its largest value; share of texts
     modelled_seconds: float
     launch_seconds: float  # of the host, modelled, beside modelled_seconds
     dispatches: int
@@ -193,9 +194,14 @@ def onnxruntime_run(model: ModelProto, feed: dict[str, Array], threads: int) -> 
     return lambda: list(session.run(None, feed))
 
 
-def _error(mine: Array, reference: Array) -> float:
-    largest = float(np.abs(reference).max()) if reference.size else 0.0
-    return float(np.abs(mine - reference).max()) / largest if largest else 0.0
+def _error(mine: Any, reference: Any) -> float | None:
+    """The largest error as a share of the largest number; of texts, the share that differs; None of what is
+    no tensor."""
+    if not isinstance(mine, np.ndarray) or not isinstance(reference, np.ndarray):
+        return None
+    if mine.dtype.hasobject or reference.dtype.hasobject:
+        return float(np.mean(mine != reference)) if mine.size else 0.0
+    return share_of(float(errors_of(mine, reference).max(initial=0.0)), largest_of(reference))
 
 
 def peak_bytes() -> int:

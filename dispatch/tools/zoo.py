@@ -16,6 +16,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.artifact.container import is_compiled
+from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import InputError, ModelError, reason_of
 from onedispatch.transactions.base.files import reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
@@ -88,8 +89,8 @@ def randomised(
     """Returns a copy of the model with seeded random weights of realistic scale.
 
     Weights of convolutions and matrix products get He's scale, scales and variances are near
-    1, biases and means near 0. ``batch`` replaces the first dimension of the inputs, and of
-    a Reshape to it; ``image`` the last two of 4-D inputs.
+    1, biases and means near 0: those that bodies of If and the like read, too. ``batch`` replaces the first
+    dimension of the inputs, and of a Reshape to it; ``image`` the last two of 4-D inputs.
     """
     result = ModelProto()
     result.CopyFrom(model)
@@ -105,32 +106,37 @@ def randomised(
     nodes = [node for node in graph.node if not made.keys() & set(node.output)]
     del graph.node[:]
     graph.node.extend(nodes)
-    used = {name for node in nodes for name in node.input} | {v.name for v in graph.output}
+    used = {name for node in _nodes(graph) for name in node.input}
+    used |= {v.name for body, _ in bodies_of([graph]) for v in body.output}
     kept = [t for t in graph.initializer if t.name in used and t.name not in weights]
     del graph.initializer[:]
     graph.initializer.extend(kept)
     for name, shape in weights.items():
-        if name in roles:
-            _add(graph, name, _draw(rng, *roles[name], shape))
+        if name in roles or name in used:
+            _add(graph, name, _draw(rng, *roles.get(name, ("small", None)), shape))
     names = {t.name for t in graph.initializer}
     inputs = [v for v in graph.input if v.name not in names and v.name in used]
     del graph.input[:]
     graph.input.extend(inputs)
-    del graph.value_info[:]
     _resize(graph, batch, image)
     return result
 
 
 def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
-    """Returns seeded values for every input: standard-normal floats, and integers 0 or 1, which are valid
-    tokens, masks and token types; symbolic dimensions become 1."""
+    """Returns seeded values for every input that has none of its own: standard-normal floats, and integers 0
+    or 1, which are valid tokens, masks and token types, or such texts; symbolic dimensions become 1."""
     rng = np.random.default_rng(seed)
-    feed = {}
-    for value in model.graph.input:
+    graph, feed = model.graph, {}
+    given = {tensor.name for tensor in graph.initializer}
+    given |= {sparse.values.name for sparse in graph.sparse_initializer}
+    for value in graph.input:
+        if value.name in given:
+            continue
         shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        whole = dtype.kind in "biu"
-        feed[value.name] = (rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)).astype(dtype)
+        whole = dtype.kind in "biuO"
+        drawn = rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)
+        feed[value.name] = (drawn.astype(str) if dtype.hasobject else drawn).astype(dtype)
     return feed
 
 
@@ -161,6 +167,11 @@ def _constants_of_shape(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     }
 
 
+def _nodes(graph: onnx.GraphProto) -> list[NodeProto]:
+    """Returns the nodes of a graph, then those of bodies in it, at any depth."""
+    return [node for body, _ in bodies_of([graph]) for node in body.node]
+
+
 def _is_float(node: NodeProto) -> bool:
     """True if a ConstantOfShape makes float32."""
     return all(a.t.data_type == TensorProto.FLOAT for a in node.attribute)
@@ -172,7 +183,7 @@ def _roles(
     """Returns the role of each weight by its first reader, behind Unsqueeze and the like."""
     names = {name: name for name in weights}
     roles: dict[str, tuple[str, NodeProto | None]] = {}
-    for node in graph.node:
+    for node in _nodes(graph):
         if node.op_type in ("Unsqueeze", "Reshape", "Identity", "Squeeze", "Transpose"):
             if node.input[0] in names:
                 names[node.output[0]] = names[node.input[0]]
@@ -215,10 +226,14 @@ def _resize(graph: onnx.GraphProto, batch: int | None, image: int | None) -> Non
             if len(dims) != 4:
                 raise InputError("image", str(image), "a model with 4-D inputs (N, C, H, W)")
             dims[2].dim_value = dims[3].dim_value = image
-    for output in graph.output:
-        output.type.tensor_type.ClearField("shape")
-    targets = {node.input[1] for node in graph.node if node.op_type == "Reshape" and len(node.input) > 1}
-    for tensor in graph.initializer:
+    bodies = [body for body, _ in bodies_of([graph]) if isinstance(body, onnx.GraphProto)]
+    for output in [output for body in bodies for output in body.output]:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+    for body in bodies:
+        del body.value_info[:]
+    targets = {node.input[1] for node in _nodes(graph) if node.op_type == "Reshape" and len(node.input) > 1}
+    for tensor in [tensor for body in bodies for tensor in body.initializer]:
         if tensor.name in targets and (batch is not None or image is not None):
             _free_reshape(tensor, old, batch, image)
 

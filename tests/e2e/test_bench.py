@@ -9,12 +9,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
+from onedispatch.dispatch.tools import beside
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -65,6 +67,72 @@ def test_both_sides_compute_a_model_with_a_frozen_input(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["largest_error"] == 0.0
     with pytest.raises(od.InputError, match="inputs of the model: x, by"):
         CliRunner().invoke(app, [*command, "to=1"], catch_exceptions=False)
+
+
+def saved(tmp_path: Path, graph: str, name: str = "m.onnx", **constants: Any) -> str:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}')
+    made = (onnx.numpy_helper.from_array(np.asarray(one), name) for name, one in constants.items())
+    model.graph.initializer.extend(made)
+    onnx.save(model, tmp_path / name)
+    return str(tmp_path / name)
+
+
+def row_of(*arguments: str) -> Any:
+    command = ["bench", *arguments, "--runs", "2", "--fallback", "cpu", "--json"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+BRANCHES = (
+    "then_branch = t () => (float[2, 3] a) { a = Mul(x, w) }, "
+    "else_branch = e () => (float[2, 3] b) { b = Add(x, u) }"
+)
+
+
+@pytest.mark.parametrize(
+    ("graph", "constants", "options"),
+    [
+        ("g (float[2,3] x, float[3] w) => (float[2,3] y) { y = Mul(x, w) }", {"w": np.ones(3, "f")}, []),
+        ("g (float[2,3] x) => (string[2,3] y) { y = Cast <to = 8> (x) }", {}, []),
+        ("g (string[2,3] x) => (string[2,3] y) { y = Identity(x) }", {}, []),
+        ("g (float[2,3] x) => (bool[2,3] y) { y = Less(x, z) }", {"z": np.float32(0)}, []),
+        ("g (uint8[2,3] x) => (uint8[2,3] y) { y = Max(x, x) }", {}, []),
+        (
+            f"g (float[2,3] x, bool c) => (float[2,3] y) {{ y = If(c) <{BRANCHES}> }}",
+            {"w": np.ones(3, "f"), "u": np.full(3, 2, "f")},
+            ["--batch", "4"],
+        ),
+    ],
+    ids=["defaults", "texts", "texts in", "truths", "bytes", "bodies"],
+)
+def test_kinds_of_models(tmp_path: Path, graph: str, constants: dict[str, Any], options: list[str]) -> None:
+    assert row_of(saved(tmp_path, graph, **constants), *options)["largest_error"] < 1e-6
+
+
+def test_what_differs_is_seen() -> None:
+    assert beside._error(np.array(["a", "b"], object), np.array(["a", "c"])) == 0.5
+    assert beside._error(np.array([1, 255], np.uint8), np.array([1, 0], np.uint8)) == 255.0
+    assert beside._error(np.array([True]), np.array([False])) == math.inf
+    assert beside._error([np.zeros(3)], [np.zeros(3)]) is None
+
+
+def test_a_frozen_infinity_warns_of_nothing(tmp_path: Path) -> None:
+    graph = "g (float[2,3] x, float[3] by) => (float[2,3] y) { y = Add(x, by) }"
+    assert row_of(saved(tmp_path, graph), "--set", "by=1e999")["largest_error"] == 0.0
+
+
+def test_the_model_that_lacks_an_input_is_named(tmp_path: Path) -> None:
+    has = saved(tmp_path, "g (float[3] x, float[3] by) => (float[3] y) { y = Add(x, by) }", "has.onnx")
+    lacks = saved(tmp_path, "g (float[3] x) => (float[3] y) { y = Neg(x) }", "lacks.onnx")
+    with pytest.raises(od.InputError, match=r"lacks\.onnx, inputs to freeze: given 'by'"):
+        row_of(has, lacks, "--set", "by=1")
+
+
+def test_published_runs_take_no_options() -> None:
+    with pytest.raises(od.InputError, match="bench --published: given --runs, --set; accepted: --json alone"):
+        command = ["bench", "--published", "--set", "x=1", "--runs", "3"]
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_onnxruntime_is_a_comparison_only(monkeypatch: pytest.MonkeyPatch) -> None:
