@@ -43,6 +43,8 @@ def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
     They end at once, in the middle of a job, when the block is left by an exception, an interrupt's too, and
     when this process dies. They ignore SIGINT, which a terminal sends to them as well.
+
+    Raises ``ResourceError`` where they cannot begin: each imports the program that starts them.
     """
     # Spawned, not forked: the simulator may have threads.
     context = multiprocessing.get_context("spawn")
@@ -59,14 +61,25 @@ def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _start(pool: ProcessPoolExecutor, jobs: int) -> None:
-    """Starts the workers with SIGINT blocked, a mask that they inherit."""
+    """Starts the workers with SIGINT blocked, a mask that they inherit, and waits for one to be there."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing's: still importing
+        raise _unguarded("a process that is one of them, and begins")
     resource_tracker.ensure_running()  # starting it later would unblock signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        for _ in range(jobs):
-            pool.submit(int)  # starts a process as long as none has ended its job
+        begun = [pool.submit(int) for _ in range(jobs)]  # starts a process as long as none has ended its job
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        begun[0].result()
+    except BrokenProcessPool as error:
+        raise _unguarded("processes that end as they begin") from error
+
+
+def _unguarded(given: str) -> ResourceError:
+    """Each worker imports the program that starts it: all that is under no question of ``__name__``."""
+    accepted = """a program in a file, which starts them under 'if __name__ == "__main__":'"""
+    return ResourceError("worker processes", given, accepted, "put what the program does under that line")
 
 
 def _begin(parent: Connection) -> None:

@@ -21,6 +21,7 @@ from onedispatch.dispatch.export.model_explorer import node_data, placement_data
 from onedispatch.dispatch.export.netron import attachment
 from onedispatch.dispatch.export.nodes import ModelFacts, facts_of
 from onedispatch.dispatch.export.properties import annotate as annotate_model
+from onedispatch.dispatch.export.timeline import Timeline
 from onedispatch.dispatch.export.traces import FORMS, trace_path
 from onedispatch.dispatch.export.tracks import timeline_of
 from onedispatch.dispatch.export.vitis_report import FILE as VITIS_FILE
@@ -180,22 +181,21 @@ def _facts(compiled: CompiledModel, report: RunReport, proto: Any | None) -> Mod
 def _written(
     files: dict[str, list[Path]], report: RunReport, facts: ModelFacts, proto: Any | None
 ) -> Iterator[Path]:
+    """Writes the files; no trace of a model that runs on the host alone."""
+    timeline = timeline_of(report) if "trace" in files else None
     for name, paths in files.items():
-        for path in paths:
-            content = _content(name, path, report, facts, proto)
-            if content is not None:
-                check_target(path)
-                write_file(path, content)
-                yield path
-
-
-def _content(name: str, path: Path, report: RunReport, facts: ModelFacts, proto: Any | None) -> bytes | None:
-    """What a file has; None for the trace of a model that runs on the host alone."""
-    if name == "trace":
-        timeline = timeline_of(report)
-        if timeline is None:
+        if name == "trace" and timeline is None:
             out.tell("no kernel runs, so there is no trace", to=out.errors)
-            return None
+            continue
+        for path in paths:
+            content = _content(name, path, timeline, facts, proto)
+            check_target(path)
+            write_file(path, content)
+            yield path
+
+
+def _content(name: str, path: Path, timeline: Timeline | None, facts: ModelFacts, proto: Any | None) -> bytes:
+    if name == "trace" and timeline is not None:
         return FORMS[path.suffix.lower()](timeline)
     if name == "annotate":
         annotate_model(proto, facts)

@@ -163,7 +163,9 @@ def _tell(result: Result, json: bool) -> None:
         out.print_json(result.as_dict())
         return
     if result.best is not None and result.summary is not None:
-        out.tell(f"best, {result.best.recipe.name}: {result.summary}", style="bold")
+        floats = _as_fast_in_floats(result, result.best)
+        beside = f"; fp32 takes no longer, {floats.seconds * 1e3:.3f} ms in all" if floats else ""
+        out.tell(f"best, {result.best.recipe.name}: {result.summary}{beside}", style="bold")
     kept = f"{counted(result.calibrated, 'sample')} to calibrate, {result.held_out:,} held out"
     columns = ("recipe", "top-1", "SNR", "cosine", "modelled", "host nodes", "size", "")
     rows = [_cells(one, result) for one in result.tried]
@@ -192,14 +194,20 @@ def _tell_best(result: Result, best: Trial) -> None:
         rows = [(named(row), row.theirs, decibels(row.tally.snr(row.tally.own))) for row in result.worst]
         out.table(title, ("node", "value", "own SNR"), rows, right=(2,))
     out.tell(f"best: {best.recipe.name}, {best.recipe.says}")
-    floats = next((one for one in result.tried if one.recipe.name == "fp32" and not one.failed), None)
-    if floats is not None and floats.seconds <= best.seconds and floats.on_host <= best.on_host:
+    if _as_fast_in_floats(result, best):
         out.tell("the model as it is takes no longer: quantising gains size at most")
     if best.spared:
         out.tell(f"in floats: {', '.join(best.spared)}")
     if result.output is not None:
         precision = f" --precision {best.recipe.precision}" if best.recipe.precision != "fp32" else ""
         out.tell(f"written; run it: onedispatch run {result.output} --random{precision}")
+
+
+def _as_fast_in_floats(result: Result, best: Trial) -> Trial | None:
+    """The model as it is, where that takes no longer than the best that it was made."""
+    floats = next((one for one in result.tried if one.recipe.name == "fp32" and not one.failed), None)
+    faster = floats and floats.seconds <= best.seconds and floats.on_host <= best.on_host
+    return floats if faster else None
 
 
 def _cells(one: Trial, result: Result) -> tuple[str, ...]:

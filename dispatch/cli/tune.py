@@ -127,11 +127,12 @@ def _posed(
                 compile_model(model, flags.device, shapes=shapes, selector=selector, **options)
             )
         )
+    if not found and made[0].is_static:
+        given = "no problem: nothing of it that can be tuned runs on the device"
+        raise InputError(name, given, "", f"see why: onedispatch inspect {name}")
     if not found:
         remedy = "give the sizes of open dimensions: --shape input=sizes"
-        raise InputError(
-            name, "no problem: nothing of it runs on the device, or its shapes are open", "", remedy
-        )
+        raise InputError(name, "no problem: its shapes are open", "", remedy)
     return found, made[0]
 
 

@@ -330,6 +330,7 @@ def test_a_model_on_the_host_alone_has_no_trace() -> None:
     assert not Path("t.json").exists()
     (subgraph,) = json.loads(Path("a.json").read_bytes())
     assert subgraph["ep_name"] == HOST
+    assert invoke("export", "m.od", "--all", "tools").count("no kernel runs") == 1
 
 
 @pytest.mark.parametrize(

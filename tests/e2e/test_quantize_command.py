@@ -122,6 +122,9 @@ def test_people_read_the_table_and_how_to_run_the_best(vectors: Any) -> None:
     text = " ".join(result.stdout.split())
     assert result.exit_code == 0 and "3 samples to calibrate, 1 held out" in text
     assert text.startswith("best, bf16: all ") and "best: bf16" in text
+    slower = invoke("t.onnx", "--data", "d.npz", "--recipe", "int8").stdout.splitlines()[0]
+    assert slower.startswith("best, int8: ") and "; fp32 takes no longer, 0.0" in slower
+    assert "takes no longer" not in text
     assert "onedispatch run q.onnx --random --precision bf16" in text
     assert "largest own errors beside fp32" in text
 

@@ -306,6 +306,22 @@ def test_a_worker_process_that_dies_loses_nothing(
     assert len(rows) == sum(len(one.tried) for one in tuned)
 
 
+def test_a_program_without_a_guard_is_told_of_it(problems_file: Path, tmp_path: Path) -> None:
+    """Its workers import it, and would begin to tune as well."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json\nfrom pathlib import Path\nfrom onedispatch.dispatch.tuning.tune import tune\n"
+        "from onedispatch.operators.scheduling.problem import Problem\n"
+        f"problems = map(Problem.from_data, json.loads(Path({str(problems_file)!r}).read_text()))\n"
+        "tune(dict.fromkeys(problems, 1), 'npu2', jobs=2, workers='processes')\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=200)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and "InternalError" not in done.stderr
+    assert "ResourceError: worker processes: given processes that end as they begin" in last
+    assert """under 'if __name__ == "__main__":'""" in last
+
+
 def test_what_a_callers_progress_raises_is_said_to_be_its_own(
     small: Mapping[Problem, int], tmp_path: Path
 ) -> None:
@@ -334,6 +350,18 @@ def problems_file(small: Mapping[Problem, int], tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("problems") / "problems.json"
     path.write_text(json.dumps([one.to_data() for one, count in small.items() for _ in range(count)]))
     return path
+
+
+@pytest.mark.parametrize(
+    ("size", "hint"),
+    [("3", "can be tuned runs on the device. See why: onedispatch inspect"), ("n", "--shape")],
+)
+def test_models_without_problems_say_what_to_do(tmp_path: Path, size: str, hint: str) -> None:
+    graph = f"(float[{size}] x) => (float[{size}] y) {{ y = Bernoulli(x) }}"
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(HEAD + graph).SerializeToString())
+    done = ran(tmp_path / "m.onnx", "--log", tmp_path / "log")
+    said = " ".join(done.stderr.split())
+    assert done.returncode and hint in said and ("--shape" in said) == (size == "n")
 
 
 def test_the_command_tunes_models_and_problems(
