@@ -92,6 +92,11 @@ def test_names_of_files(tmp_path: Path) -> None:
 def test_device_errors(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="npu2_7col"):
         find_device("npu9")
+    with pytest.raises(
+        DeviceError, match=r"given Device\(name='npu2', columns=8, .*; accepted: npu1"
+    ) as caught:
+        find_device(find_device("npu2"))  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 500
     with pytest.raises(DeviceError, match=r"clock\.array_mhz"):
         find_device("npu1").constant("clock.nothing")
     with pytest.raises(DeviceError, match="source"):

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.files import read_file
+from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted, did_you_mean, span
 from onedispatch.transactions.machine.geometry import GEOMETRY_RANGES, accepted_range, unreachable_memory
 
@@ -65,7 +66,7 @@ class Device:
     core_rows: int
     device_generation: int
     xrt_name: str
-    constants: Mapping[str, float]
+    constants: Mapping[str, float] = field(repr=False)
 
     def __hash__(self) -> int:
         return self._hash
@@ -342,6 +343,6 @@ def find_device(name: DeviceName) -> Device:
     file = _FILE.fullmatch(text) if isinstance(text, str) else None
     if file is None:
         accepted = f"{', '.join(device_names())}, or the path of a device file, my_npu.toml"
-        raise DeviceError("device", repr(text), accepted, did_you_mean(str(text), device_names()))
+        raise DeviceError("device", bounded_repr(text), accepted, did_you_mean(str(text), device_names()))
     device, _ = read_description(Path(file["path"]))
     return device.partition(int(file["columns"])) if file["columns"] else device
