@@ -62,7 +62,9 @@ def _stamp(path: str) -> _Stamp:
         texts = []
         if os.path.isdir(path):
             texts = [os.path.join(path, name) for name in os.listdir(path) if name.endswith(TEXT_SUFFIX)]
-        return tuple(_stamp_of_file(one) for one in (path, *sorted(texts)))
+        return _stamp_of_file(path, True), *(
+            _stamp_of_file(one, os.path.exists(one)) for one in sorted(texts)
+        )
     except (OSError, ValueError) as error:
         reraise_from_handler(error)
         reason = getattr(error, "strerror", None) or str(error)
@@ -70,6 +72,7 @@ def _stamp(path: str) -> _Stamp:
         raise CatalogError(f"catalog {path!r}", reason, "a catalog's file or folder", remedy) from error
 
 
-def _stamp_of_file(path: str) -> tuple[str, int, int]:
-    status = os.stat(path)
+def _stamp_of_file(path: str, follow: bool) -> tuple[str, int, int]:
+    """The stamp of a file; of a link where nothing is to ``follow``."""
+    status = os.stat(path, follow_symlinks=follow)
     return os.path.realpath(path), status.st_mtime_ns, status.st_ino

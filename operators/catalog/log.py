@@ -18,7 +18,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from typing import Any, BinaryIO
 
 from onedispatch.operators.scheduling.plain import plain
@@ -26,11 +26,12 @@ from onedispatch.operators.scheduling.plain import read as from_plain
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions.base.errors import CatalogError, SolutionError
-from onedispatch.transactions.base.files import MOST_READ, FilePath, appending, read_file
+from onedispatch.transactions.base.files import FilePath, appending, read_file
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
 PACKED = ".zst"
+MOST_LINE, MOST_UNPACKED = 1 << 20, 1 << 28  # bytes of a log that is packed: those that ship have 18 million
 FORMAT, VERSION = "onedispatch tuning log", 1
 _LINE = re.compile(rb'\{"crc32":"([0-9a-f]{8})",(.*)', re.DOTALL)
 _ACCEPTED = "a log that `onedispatch tune` wrote"
@@ -81,7 +82,7 @@ def read(path: FilePath) -> list[Tuned]:
     A log whose name ends in .zst is compressed with zstandard. Raises ``CatalogError`` for a file that cannot
     be read, is no log, is of another version, or is damaged.
     """
-    found = _contents(contents(path), str(path))
+    found = _contents(_lines(path), str(path))
     _check_head(next(found, None), str(path))
     known: dict[str, Problem] = {}
     return [_row(data, f"{path}, line {number}", known) for number, data in enumerate(found, 2)]
@@ -89,19 +90,36 @@ def read(path: FilePath) -> list[Tuned]:
 
 def contents(path: FilePath) -> bytes:
     """The text of a log, decompressed where its name ends in .zst. Raises ``CatalogError`` like ``read``."""
+    return b"".join(_lines(path))
+
+
+def _lines(path: FilePath) -> Iterator[bytes]:
+    """The lines of a log. One that is packed is unpacked as they are asked for: a reader that refuses a line
+    unpacks no more."""
     data = read_file(path, CatalogError, _ACCEPTED)
     if not str(path).endswith(PACKED):
-        return data
+        yield from BytesIO(data)
+        return
     import zstandard
 
+    unpacked = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-            text: bytes = reader.read(MOST_READ + 1)
+            text = BufferedReader(reader)
+            while line := text.readline(MOST_LINE + 1):
+                unpacked += len(line)
+                _check_unpacked(line, unpacked, str(path))
+                yield line
     except zstandard.ZstdError as error:
         raise CatalogError(str(path), f"not what zstandard wrote: {error}", _ACCEPTED) from error
-    if len(text) > MOST_READ:
-        raise CatalogError(str(path), f"more than {counted(MOST_READ, 'byte')} unpacked", "less of it")
-    return text
+
+
+def _check_unpacked(line: bytes, unpacked: int, name: str) -> None:
+    """Raises ``CatalogError`` where a packed log comes to more than anybody packs."""
+    for what, count, most in (("in a line", len(line), MOST_LINE), ("unpacked", unpacked, MOST_UNPACKED)):
+        if count > most:
+            given = f"more than {counted(most, 'byte')} {what}"
+            raise CatalogError(name, given, _ACCEPTED, "name it as it is unpacked")
 
 
 def _line(data: dict[str, Any]) -> bytes:
@@ -145,9 +163,9 @@ def _last_line(file: BinaryIO) -> tuple[int, bytes]:
     return at + start, tail[start:]
 
 
-def _contents(text: bytes, name: str) -> Iterator[dict[str, Any]]:
+def _contents(lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
     """What each line says, one by one, without a torn last line."""
-    for number, line in enumerate(BytesIO(text), 1):
+    for number, line in enumerate(lines, 1):
         if line.endswith(b"\n") or (number > 1 and _data(line) is not None):
             yield _checked(line, f"{name}, line {number}")
         elif number == 1 and not _HEAD.startswith(line):

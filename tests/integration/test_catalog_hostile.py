@@ -7,6 +7,7 @@ import hashlib
 import os
 import struct
 import threading
+import tracemalloc
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from onedispatch.operators.catalog.catalog import Catalog, CatalogWarning
 from onedispatch.operators.catalog.container import Child, Library
 from onedispatch.operators.catalog.layers import selector_of
 from onedispatch.operators.catalog.lint import lint
-from onedispatch.operators.catalog.log import append
+from onedispatch.operators.catalog.log import append, read
 from onedispatch.operators.catalog.objects import CodeObjects
 from onedispatch.operators.catalog.predicates import Always, Size
 from onedispatch.operators.catalog.selector import CatalogSearch
@@ -42,6 +43,7 @@ from tests.integration.catalogs import NPU2, resized, rows, written
 from tests.integration.test_operators_solution import chain
 
 ROW = next(row for row in rows() if row.problem.device == NPU2.identity)
+HEAD = b'{"crc32":"025da657","format":"onedispatch tuning log","version":1}\n'
 (NAME,) = merged([ROW])[0].tables
 
 
@@ -320,6 +322,41 @@ def test_lint_finds_files_that_are_never_asked_and_objects_that_went(tmp_path: P
     assert shadowed.file.endswith("catalog_npu2.odcat")
     (tmp_path / "catalog_objects_npu2.odobj").unlink()
     assert ["code objects" in one.text for one in lint(tmp_path)] == [True, False]
+
+
+def test_a_link_that_leads_nowhere_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind it in the folder answers; lint finds it. Another device's changes nothing."""
+    (library,) = merged([ROW])
+    write([library], tmp_path, lazy=False)
+    for name in ("catalog_lazy_npu2.odcat", "catalog_npu1.yaml"):
+        (tmp_path / name).symlink_to(tmp_path / "gone" / name)
+    monkeypatch.setenv("ONEDISPATCH_CATALOG", f"{tmp_path}:none")
+    with pytest.warns(CatalogWarning, match=r"catalog_lazy_npu2\.odcat: No such file.*The next row answers"):
+        assert selector_of().select(ROW.problem, NPU2) == ROW.solution
+    broken = {Path(one.file).name for one in lint(tmp_path) if "No such file" in one.text}
+    assert broken == {"catalog_lazy_npu2.odcat", "catalog_npu1.yaml"}
+
+
+@pytest.mark.parametrize("head", [b"", HEAD])
+def test_a_packed_log_is_unpacked_as_far_as_it_is_one(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "t.jsonl.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(head + bytes(3 << 26)))
+    tracemalloc.start()
+    with pytest.raises(od.CatalogError, match="more than 1,048,576 bytes in a line"):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 27
+    tracemalloc.stop()
+
+
+def test_a_packed_log_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path / "log", [ROW, ROW])
+    text = (tmp_path / "log").read_bytes()
+    (tmp_path / "log.zst").write_bytes(zstandard.ZstdCompressor().compress(text))
+    monkeypatch.setattr("onedispatch.operators.catalog.log.MOST_UNPACKED", len(text))
+    assert read(tmp_path / "log.zst") == [ROW, ROW]
+    monkeypatch.setattr("onedispatch.operators.catalog.log.MOST_UNPACKED", len(text) - 1)
+    with pytest.raises(od.CatalogError, match="bytes unpacked; accepted: a log"):
+        read(tmp_path / "log.zst")
 
 
 def test_nothing_is_appended_to_packed_logs(tmp_path: Path) -> None:
