@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onedispatch.dispatch.artifact.container import Reader, Writer
 from onedispatch.dispatch.artifact.forms import Misfit
 from onedispatch.dispatch.base.lendable import lendable
 from onedispatch.dispatch.base.precisions import narrowed
 from onedispatch.dispatch.compiler.executable import ConstantCopy, DeviceStep, Executable
-from onedispatch.operators.scheduling.packing import Step, StridedCopy
+from onedispatch.operators.declarations.tensor import Scaled
+from onedispatch.operators.scheduling.packing import ByteCopy, Step
 from onedispatch.transactions.base.signature import bounded_repr
 from onedispatch.transactions.base.text import counted
 
@@ -55,8 +57,8 @@ class Stored:
         for first, count in self.parts:
             made[first : first + count] = self.literal[at : at + count]
             at += count
-        for one in self.copies:
-            _run(one, constant(one.constant), made)
+        for one, source in zip(self.copies, _sources(self.copies, constant), strict=True):
+            _run(one, source, made)
         made.flags.writeable = False
         return made
 
@@ -88,8 +90,10 @@ def bytes_of(constants: Mapping[str, Array]) -> Constant:
 
 def split(step: DeviceStep, constant: Constant) -> Stored:
     """What a file has to store of a step's constants beside those of ``constant``."""
-    used = tuple(one for one in step.copies if _is_copy(one, constant(one.constant), step.const))
-    if not used:
+    sources = _sources(step.copies, constant)
+    pairs = zip(step.copies, sources, strict=True)
+    used = tuple(one for one, source in pairs if source is not None and one.copy.agrees(source, step.const))
+    if all(one.own is not None for one in used):  # nothing is stored twice
         return Stored(step.const, (Part(0, step.const.nbytes),), ())
     left = step.const.copy()
     for one in used:
@@ -105,25 +109,58 @@ def shared_constants(executables: Iterable[Executable], constant: Constant) -> d
     found: set[str] = set()
     shared: set[str] = set()
     for one in executables:
-        names = {each.constant for step in one.device_steps for each in step.copies}
+        copies = (each for step in one.device_steps for each in step.copies)
+        names = {each.constant for each in copies if each.own is None}
         shared |= found & names
         found |= names
     given = ((name, constant(name)) for name in sorted(shared))
     return {name: array for name, array in given if array is not None}
 
 
-def row_of(one: ConstantCopy) -> list[Any]:
+def row_of(writer: Writer, one: ConstantCopy) -> list[Any]:
     copy = one.copy
-    return [one.constant, copy.itemsize, copy.source, copy.target, [list(step) for step in copy.steps]]
+    blobs = [None if array is None else writer.blob(array) for array in (one.factors, one.own)]
+    steps = [list(step) for step in copy.steps]
+    return [one.constant, copy.itemsize, copy.source, copy.target, steps, *blobs]
 
 
-def copy_of(row: Sequence[Any]) -> ConstantCopy:
-    name, itemsize, source, target, steps = row
-    return ConstantCopy(name, StridedCopy(itemsize, source, target, tuple(Step(*step) for step in steps)))
+def copy_of(reader: Reader, row: Sequence[Any]) -> ConstantCopy:
+    """Raises ``ValueError`` for factors that are no float32."""
+    name, itemsize, source, target, steps, *blobs = row
+    factors, own = (None if blob is None else reader.blob(blob) for blob in blobs)
+    copy = ByteCopy(itemsize, source, target, tuple(Step(*step) for step in steps))
+    return ConstantCopy(name, copy, None if factors is None else factors.view(np.float32), own)
 
 
-def _is_copy(one: ConstantCopy, source: Array | None, made: Array) -> bool:
-    return source is not None and one.copy.agrees(source, made)
+def _sources(copies: Iterable[ConstantCopy], constant: Constant) -> Iterator[Array | None]:
+    """The bytes that each of the copies reads. Those of one constant are neighbours: it is scaled once.
+
+    Raises ``Misfit`` for one that does not have a member for each of its factors.
+    """
+    last: ConstantCopy | None = None
+    source = None
+    for one in copies:
+        if last is None or not _reads_the_same(one, last):
+            last, source = one, constant(one.constant) if one.own is None else one.own
+            if source is not None and one.factors is not None:
+                source = _scaled(one.constant, source, one.factors)
+        yield source
+
+
+def _reads_the_same(one: ConstantCopy, other: ConstantCopy) -> bool:
+    pairs = (one.factors, other.factors), (one.own, other.own)
+    arrays = all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in pairs)
+    return arrays and one.constant == other.constant
+
+
+def _scaled(name: str, source: Array, factors: Array) -> Array:
+    members = factors.size
+    if not members or source.nbytes % (4 * members):
+        given = f"{counted(source.nbytes, 'byte')} for {counted(members, 'factor')}"
+        raise Misfit(f"constant {name!r}", given, "float32, as many members of the first axis")
+    with np.errstate(all="ignore"):
+        product = Scaled(source.view(np.float32).reshape(members, -1), factors).product
+    return product.reshape(-1).view(np.uint8)
 
 
 def _run(one: ConstantCopy, source: Array | None, made: Array) -> None:

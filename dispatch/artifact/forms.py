@@ -171,6 +171,8 @@ COPY = row(
     source=NAT,
     target=NAT,
     steps=listed(row(times=integer(1), source=NAT, target=NAT), MOST_STEPS),
+    factors=optional(NAT),
+    own=optional(NAT),
 )
 DEVICE_STEP = record(
     transaction=NAT,

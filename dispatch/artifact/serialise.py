@@ -159,7 +159,7 @@ def _step_to(writer: Writer, step: Step, constant: Constant) -> Plain:
         "sizes": list(step.sizes),
         "const": writer.blob(stored.literal, stored.starts(step.const_starts)),
         "const_parts": [list(part) for part in stored.parts],
-        "const_copies": [row_of(one) for one in stored.copies],
+        "const_copies": [row_of(writer, one) for one in stored.copies],
         "const_starts": list(step.const_starts),
         "params": writer.blob(step.params),
         "inputs": [_slot_to(slot) for slot in step.inputs],
@@ -189,7 +189,7 @@ def _step_from(reader: Reader, plain: Plain, constant: Constant) -> Step:
     sizes = plain["sizes"]
     limits.BUFFER_BYTES.check("an executable of the compiled model", sum(sizes))
     reader.check_made(sizes[3])
-    parts, copies = plain["const_parts"], tuple(copy_of(row) for row in plain["const_copies"])
+    parts, copies = plain["const_parts"], tuple(copy_of(reader, row) for row in plain["const_copies"])
     stored = Stored(reader.blob(plain["const"]), tuple(Part(*part) for part in parts), copies)
     return DeviceStep(
         reader.blob(plain["transaction"]).tobytes(),

@@ -204,14 +204,18 @@ class _Emitter:
             if not placed.const_bytes:
                 offsets.append(0)
                 continue
-            at = self.constants.fill(placed.const_bytes, placed.write_constants, placed.constant_copies)
-            offsets.append(at)
+            offsets.append(self._packed(placed))
             forget_pages()  # of the model's file: what is packed is not read again
         for name in sorted(plain):
             storage.at[name] = (CONST, self.constants.add(self.spec[name]))
             forget_pages()
         storage.sizes[CONST] = self.constants.size
         return offsets
+
+    def _packed(self, placed: PlacedOperator) -> int:
+        """Byte offset of an operator's packed constants."""
+        read = placed.operator.inputs
+        return self.constants.fill(placed.const_bytes, placed.write_constants, placed.constant_copies, read)
 
     def _params(self, storage: _Storage) -> tuple[bytes, list[int]]:
         blob = bytearray()
@@ -314,14 +318,19 @@ class _Constants:
         return self.fill(blob.size, write, lambda: whole)
 
     def fill(
-        self, size: int, write: Callable[[Array], object], copies: Callable[[], Iterable[PackedCopy]]
+        self,
+        size: int,
+        write: Callable[[Array], object],
+        copies: Callable[[], Iterable[PackedCopy]],
+        read: Iterable[TensorSpec] = (),
     ) -> int:
-        """Byte offset of ``size`` bytes that ``write``, as ``copies`` do, puts into zeroed memory."""
+        """Byte offset of ``size`` bytes that ``write``, as ``copies`` do, puts into zeroed memory; they are
+        made of what is ``read``."""
         at = self.size
         write(self._buffer[at : at + size])
         place = self._taken(at, size)
         if place == at:
-            self.copies += self._origins.named(each.moved(at) for each in copies())
+            self.copies += self._origins.named((each.moved(at) for each in copies()), read)
         return place
 
     def _taken(self, at: int, size: int) -> int:

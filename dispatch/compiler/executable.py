@@ -15,7 +15,7 @@ from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.grouping import Grouping
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.operators.emission.image import EMPTY, Image
-from onedispatch.operators.scheduling.packing import StridedCopy
+from onedispatch.operators.scheduling.packing import ByteCopy
 from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.base.text import counted
 
@@ -100,10 +100,15 @@ class Reload:
 
 
 class ConstantCopy(NamedTuple):
-    """What a constant of the graph has in the const buffer, and where."""
+    """What a constant of the graph has in the const buffer, and where. ``factors`` scale the members of its
+    first axis before, where there are some; then it is float32. ``own``: the bytes of what is none of the
+    graph's, in its place.
+    """
 
     constant: str
-    copy: StridedCopy
+    copy: ByteCopy
+    factors: Array | None = None
+    own: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,18 @@ class Quantisation:
             raise OperatorError(f"{what}, scales", str(len(self.scale)), accepted)
 
 
+class Scaled(NamedTuple):
+    """A float32 constant, each member of its first axis times a factor."""
+
+    constant: np.ndarray[Any, Any]
+    factors: np.ndarray[Any, Any]
+
+    @property
+    def product(self) -> np.ndarray[Any, Any]:
+        """Computed in float32."""
+        return np.asarray(self.constant * self.factors.reshape(-1, *[1] * (self.constant.ndim - 1)))
+
+
 @dataclass(frozen=True, eq=False)
 class TensorSpec:
     """A tensor with a concrete shape; ``value`` is set when it is constant at compile time.
@@ -69,6 +81,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     value: np.ndarray[Any, Any] | None = None
     quantisation: Quantisation | None = None
+    scaled: Scaled | None = field(default=None, repr=False)  # what ``value`` was made of
 
     def __post_init__(self) -> None:
         if self.quantisation is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.declarations.tensor import Scaled, TensorSpec, Unsupported
 from onedispatch.operators.interface.merge import Merge, refuse_applied
 from onedispatch.operators.kernels.channel_norm import ChannelAffine
 from onedispatch.operators.kernels.convert import Convert
@@ -153,10 +153,10 @@ def _scaled(conv: Any, reader: Any) -> Any:
         raise Unsupported(f"weights or bias of {conv.name} are no constants", "constants")
     if conv.x.element.per_word > 1:
         raise Unsupported(f"weights of {conv.x.dtype}, which a scale would round once more", "float32")
-    scale = reader.scale.reshape(-1, *[1] * (len(conv.weights.shape) - 1))
-    value = (np.asarray(conv.weights.value, np.float32) * scale).astype(conv.x.dtype, copy=False)
+    scaled = Scaled(np.asarray(conv.weights.value, np.float32), np.asarray(reader.scale, np.float32))
+    value = scaled.product
     shift: Array = (conv.bias_values * reader.scale + reader.shift).astype(np.float32)
-    weights = TensorSpec(conv.weights.name, value.dtype, value.shape, value)
+    weights = TensorSpec(conv.weights.name, value.dtype, value.shape, value, scaled=scaled)
     bias = TensorSpec(f"{conv.output.name}//bias", shift.dtype, shift.shape, shift)
     return conv.replaced(
         inputs=(conv.x, weights, bias),

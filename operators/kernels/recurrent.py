@@ -331,12 +331,9 @@ class Recurrent(Operator):
 
     def _weights(self, name: str, array: Array) -> Array:
         """[k, gates, n] of the weights that a packed operand holds."""
-        d, r, n = int(name[1:]), self.layer.r, self.layer.hidden
-        flat = np.ascontiguousarray(array, np.float32).reshape(-1)
-        strides = [step * flat.itemsize for step in r.strides]
-        shape, first = (n, self.cells[d].gates, n), r.at(0, d) * flat.itemsize
-        weights: Array = np.ndarray(shape, flat.dtype, flat, first, strides)
-        return weights
+        d, n, gates = int(name[1:]), self.layer.hidden, self.cells[int(name[1:])].gates
+        own: Array = np.asarray(array, np.float32).reshape(-1, n, self.layer.r.strides[0])[d]
+        return own[:, : gates * n].reshape(n, gates, n)
 
     def packed_parts(self, operand: str) -> list[Array]:
         given = self.inputs[self.layer.r.tensor].value

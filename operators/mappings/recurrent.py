@@ -130,7 +130,7 @@ class RecurrentNode:
         shape, row, step = ((k, d * c), d * c, c) if joined else ((d, k, c), c, k * c)
         if tensor.value is not None:
             turned = tensor.value.transpose((2, 0, 1) if joined else (0, 2, 1))
-            return self.lowering.const(np.ascontiguousarray(turned.reshape(shape)))
+            return self.lowering.const(turned.reshape(shape))
         parts = [StridedCopy(0, (k, c), View((1, k), i * c * k), View((row, 1), i * step)) for i in range(d)]
         return self.move([tensor], self.temp(*shape), parts)
 

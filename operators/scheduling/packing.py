@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StridedCopy:
+class ByteCopy:
     """Elements of ``itemsize`` bytes that go from byte ``source`` of an array, and those that ``steps`` (the
     outermost first) reach from there, to byte ``target`` of a buffer. A source step of 0 repeats."""
 
@@ -76,7 +76,7 @@ class PackedCopy(NamedTuple):
     """A copy, and the array whose bytes (uint8, one-dimensional) it reads."""
 
     source: Array
-    copy: StridedCopy
+    copy: ByteCopy
 
     def run(self, target: Array) -> None:
         self.copy.run(self.source, target)
@@ -88,7 +88,7 @@ class PackedCopy(NamedTuple):
 
 def whole_copy(array: Array, target: int = 0) -> PackedCopy:
     """All of an array."""
-    copy = StridedCopy(1, 0, target, (Step(array.nbytes, 1, 1),))
+    copy = ByteCopy(1, 0, target, (Step(array.nbytes, 1, 1),))
     return PackedCopy(np.ascontiguousarray(array).reshape(-1).view(np.uint8), copy)
 
 
@@ -131,7 +131,7 @@ class _Part:
             begin, place = sum(s.source for s in segments), sum(s.target for s in segments)
             steps = tuple(step for segment in segments for step in segment.steps if step.times > 1)
             steps = steps or (Step(1, 0, 0),)
-            yield PackedCopy(buffer, StridedCopy(self.source.itemsize, first + begin, at + place, steps))
+            yield PackedCopy(buffer, ByteCopy(self.source.itemsize, first + begin, at + place, steps))
 
     def _axes(self) -> Iterator[list[_Segment]]:
         """Of each axis, what covers all its members."""
@@ -191,13 +191,13 @@ class _Part:
 
 def _bytes_behind(array: Array) -> tuple[Array, int]:
     """The bytes of what ``array`` is a view of, of a copy where they are not contiguous; where it begins."""
-    base = array
-    while isinstance(base.base, np.ndarray):
-        base = base.base
-    if not base.flags.c_contiguous or min((*array.strides, 0)) < 0:
-        array = base = np.ascontiguousarray(array)
-    at = address_of(array) - address_of(base)
-    return base.reshape(-1).view(np.uint8), at
+    base: Any = array
+    whole: Array | None = None
+    while isinstance(base, np.ndarray):
+        whole, base = base if base.flags.c_contiguous else whole, base.base
+    if whole is None or min((*array.strides, 0)) < 0:
+        array = whole = np.ascontiguousarray(array)
+    return whole.reshape(-1).view(np.uint8), address_of(array) - address_of(whole)
 
 
 def address_of(array: Array) -> int:

@@ -230,6 +230,8 @@ COPIES_DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "times": (lambda p: copies_of(p)[0][4][0].__setitem__(0, 1 << 50), "each byte once"),
     "dimensions": (lambda p: copies_of(p)[0].__setitem__(4, [[1, 0, 0]] * 99), "at most 24"),
     "twice": (lambda p: copies_of(p).extend(copies_of(p) * 9), "each byte once"),
+    "factors": (lambda p: copies_of(p)[0].__setitem__(5, p["steps"][0]["transaction"]), "factor|size|dtype"),
+    "own": (lambda p: copies_of(p)[0].__setitem__(6, 99), "blob 99"),
     "part": (lambda p: p["steps"][0]["const_parts"].append([0, 64]), "the bytes that are stored"),
     "size": (lambda p: p["steps"][0]["sizes"].__setitem__(3, 1 << 33), "the most"),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from onedispatch.operators.kernels.conv import Conv
 from onedispatch.operators.kernels.matmul import MatMul, ProductOptions
 from onedispatch.operators.kernels.window import Window
 from onedispatch.operators.scheduling.index_space import K, Packed
-from onedispatch.operators.scheduling.packing import Step, StridedCopy, packed_copies, whole_copy
+from onedispatch.operators.scheduling.packing import ByteCopy, Step, packed_copies, whole_copy
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import search
 from onedispatch.transactions import find_device
@@ -116,15 +116,15 @@ def test_views_are_read_where_they_lie() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        StridedCopy(4, 0, 0, (Step(5, 4, 4),)),
-        StridedCopy(4, 4, 0, (Step(4, 4, 4),)),
-        StridedCopy(4, 0, 4, (Step(4, 4, 4),)),
-        StridedCopy(4, 0, 0, (Step(2, 1 << 40, 4),)),
-        StridedCopy(4, -4, 0, (Step(1, 0, 0),)),
-        StridedCopy(4, 0, 0, (Step(2, 4, -4),)),
+        ByteCopy(4, 0, 0, (Step(5, 4, 4),)),
+        ByteCopy(4, 4, 0, (Step(4, 4, 4),)),
+        ByteCopy(4, 0, 4, (Step(4, 4, 4),)),
+        ByteCopy(4, 0, 0, (Step(2, 1 << 40, 4),)),
+        ByteCopy(4, -4, 0, (Step(1, 0, 0),)),
+        ByteCopy(4, 0, 0, (Step(2, 4, -4),)),
     ],
 )
-def test_nothing_beyond_either_end_is_touched(wrong: StridedCopy) -> None:
+def test_nothing_beyond_either_end_is_touched(wrong: ByteCopy) -> None:
     source, target = np.ones(16, np.uint8), np.zeros(16, np.uint8)
     with pytest.raises(ValueError, match=r"offset|strides|small"):
         wrong.run(source, target)
