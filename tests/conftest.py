@@ -7,6 +7,7 @@ C++ holds the interpreter, the faulthandler watchdog prints every stack and ends
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -34,6 +35,9 @@ settings.load_profile("untimed")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 _NO_CASES = SimpleNamespace(params={})
+# Thousands of modules and tests lie in memory, which each collection would walk through: a tenth of all time.
+gc.disable()
+gc.set_threshold(50_000, 20, 20)
 FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
 
 
@@ -89,6 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         keep(config, items, lambda item: has_case(item, text))
     if not NIGHTLY:
         keep(config, items, lambda item: item.get_closest_marker("nightly") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def keep(config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> None:
