@@ -12,12 +12,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from onedispatch.operators.declarations.registry import all_mappings
+from tests.served import served
 
 ROOT = Path(__file__).parents[2]
 SKIPPED_FOLDERS = {".venv", "build", ".git"}
@@ -91,14 +93,21 @@ def test_every_block_is_closed_and_of_a_known_kind(page: str) -> None:
         assert block.kind != "cpp" or block.file, f"{page}:{block.line}: the first line names no file"
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    """A folder with ``onedispatch``."""
+    with served() as folder:
+        yield folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.runs for block in blocks_of(page))])
-def test_the_blocks_run_in_order(page: str, tmp_path: Path) -> None:
+def test_the_blocks_run_in_order(page: str, programs: Path, tmp_path: Path) -> None:
     run = [(one.kind, one.line, one.text, one.file) for one in blocks_of(page) if one.runs]
     (tmp_path / "models").symlink_to(ROOT / "models", target_is_directory=True)
     driver = tmp_path / "driver.py"
     driver.write_text(DRIVER.format(blocks=run, page=str(ROOT / page)), encoding="utf-8")
-    tools = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    tools = os.pathsep.join((str(programs), str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ONEDISPATCH_")}
     environment |= {"PATH": tools, "ONEDISPATCH_CACHE": "off"}
     done = subprocess.run(
