@@ -7,6 +7,7 @@ C++ holds the interpreter, the faulthandler watchdog prints every stack and ends
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer.testing
 from hypothesis import settings
 
 from tests.scheduling import longest_first
@@ -28,6 +30,10 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("ONEDISPATCH_RECORD", "off" if NIGHTLY else "verify")
 # Commands keep no compiled models in the home folder.
 os.environ.setdefault("ONEDISPATCH_CACHE", "off")
+# Typer's runner makes all commands anew for each call, which takes longer than most of them.
+_runner = vars(typer.testing)
+if "_get_command" in _runner:
+    _runner["_get_command"] = functools.cache(_runner["_get_command"])
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
