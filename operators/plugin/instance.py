@@ -46,7 +46,8 @@ class Interval:
 
     def first(self, member: int) -> int:
         """The first coordinate that ``member`` touches."""
-        return math.floor(Fraction(self.a) * member) + self.start
+        a = self.a
+        return (a * member if isinstance(a, int) else math.floor(Fraction(a) * member)) + self.start
 
     def axis(self, extent: int, first: int = 0, padding: int = 0, align: int = 1) -> MemberAxis:
         """Returns what a parameter block says of it, as declared; members count from ``first`` on.
