@@ -73,7 +73,7 @@ def served() -> Iterator[Path]:
 
 
 def serve(place: str) -> None:
-    """Forks for whoever connects, until standard input ends."""
+    """Forks for each that connects, until standard input ends."""
     for name in (*(f"onedispatch.dispatch.{name}" for name in LATER), "numpy.random", "onnxruntime"):
         importlib.import_module(name)
     typer.main.get_command(importlib.import_module("onedispatch.dispatch.cli").app)

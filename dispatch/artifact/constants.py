@@ -68,7 +68,11 @@ class Stored:
             given = f"parts of {counted(stored, 'byte')} for {self.literal.nbytes}"
             raise Misfit("constants", given, f"the bytes that are stored, inside {size}")
         if not self.copies and self.parts != (Part(0, size),):
-            raise Misfit("constants", f"parts {bounded_repr(self.parts)} without copies", f"all {size} bytes")
+            raise Misfit(
+                "constants",
+                f"parts {bounded_repr(self.parts)} without copies",
+                f"all {counted(size, 'byte')}",
+            )
         if written > size:
             raise Misfit(
                 "constants", f"copies of {counted(written, 'byte')}", f"up to {size}, each byte once"
