@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -94,9 +95,7 @@ def bytes_of(constants: Mapping[str, Array]) -> Constant:
 
 def split(step: DeviceStep, constant: Constant) -> Stored:
     """What a file has to store of a step's constants beside those of ``constant``."""
-    sources = _sources(step.copies, constant)
-    pairs = zip(step.copies, sources, strict=True)
-    used = tuple(one for one, source in pairs if source is not None and one.copy.agrees(source, step.const))
+    used = tuple(_agreeing(step, constant))
     if all(one.own is not None for one in used):  # nothing is stored twice
         return Stored(step.const, (Part(0, step.const.nbytes),), ())
     left = step.const.copy()
@@ -106,6 +105,15 @@ def split(step: DeviceStep, constant: Constant) -> Stored:
     parts = tuple(Part(first, last - first) for first, last in ends if left[first:last].any())
     pieces = [left[part.first : part.first + part.size] for part in parts]
     return Stored(np.concatenate([left[:0], *pieces]), parts, used)
+
+
+def _agreeing(step: DeviceStep, constant: Constant) -> Iterator[ConstantCopy]:
+    """The copies that make just what the step has: constants may have become others since it was compiled."""
+    for one in step.copies:
+        with suppress(ValueError):  # so does not fit
+            (source,) = _sources([one], constant)
+            if source is not None and one.copy.agrees(source, step.const):
+                yield one
 
 
 def shared_constants(executables: Iterable[Executable], constant: Constant) -> dict[str, Array]:
