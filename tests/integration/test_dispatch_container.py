@@ -237,25 +237,18 @@ COPIES_DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COPIES_DAMAGE)
-def test_copies_that_do_not_fit(name: str, laid_out: bytes, tmp_path: Path) -> None:
-    change, said = COPIES_DAMAGE[name]
-    text, blobs = parted(laid_out)
+@pytest.mark.parametrize(
+    ("file", "name"), [("laid_out", n) for n in COPIES_DAMAGE] + [("mixed", n) for n in DAMAGE]
+)
+def test_parts_that_do_not_fit_each_other(
+    file: str, name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    change, said = {"laid_out": COPIES_DAMAGE, "mixed": DAMAGE}[file][name]
+    text, blobs = parted(request.getfixturevalue(file))
     tree = msgpack.unpackb(text)
     change(tree["executables"][0][1])
     (tmp_path / "odd.od").write_bytes(joined(msgpack.packb(tree), blobs))
     with pytest.raises(CompiledModelError, match=said):
-        load(tmp_path / "odd.od")
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_parts_that_do_not_fit_each_other(name: str, mixed: bytes, tmp_path: Path) -> None:
-    change, told = DAMAGE[name]
-    text, blobs = parted(mixed)
-    tree = msgpack.unpackb(text)
-    change(tree["executables"][0][1])
-    (tmp_path / "odd.od").write_bytes(joined(msgpack.packb(tree), blobs))
-    with pytest.raises(CompiledModelError, match=told):
         load(tmp_path / "odd.od")
 
 
