@@ -21,7 +21,7 @@ std::vector<float> inputs_for(uint32_t code) {
   std::vector<float> x = {0.0f, -0.0f, 1.0f, -1.0f, kNan, kInfinity, -kInfinity, 1e-40f, -1e-40f, 1e-30f, 3e38f, -3e38f,
                           88.7f, 88.8f, -87.4f, -95.0f, -103.9f, -110.0f, 0.625f, 0.92f, 0.93f, 4.0f, 3.9f, 9.1f};
   Random random(code);
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < sampled(200000); ++i) {
     x.push_back(random.value() * 5);
     x.push_back(random.value() * 50);
     x.push_back(std::ldexp(random.value(), random.in(-140, 100)));

@@ -58,7 +58,7 @@ std::vector<float> arguments() {
   std::vector<float> x = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, -0.5f, 1.5f, 2.5f, -2.5f, kNan, kInfinity, -kInfinity, 1e-40f, -1e-40f,
                           8388607.5f, 8388609.0f, 1e30f, -1e30f, 3.4e38f, -3.4e38f, 1048576.0f, 1e-4f, 88.7f, 89.4f, -103.9f};
   Random random(7);
-  for (int i = 0; i < 60000; ++i) {
+  for (int i = 0; i < sampled(60000); ++i) {
     x.push_back(random.value());
     x.push_back(random.value() * 40);
     x.push_back(std::ldexp(random.value(), random.in(-140, 127)));
@@ -112,7 +112,7 @@ TEST(LaterFunctions, PowersAreTheLibrarys) {
     for (const float y : special) a.push_back(x), b.push_back(y);
   }
   Random random(3);
-  for (int i = 0; i < 60000; ++i) {
+  for (int i = 0; i < sampled(60000); ++i) {
     a.push_back(std::abs(random.value()) * (i % 3 == 0 ? 100 : 1));
     b.push_back(random.value() * (i % 5 == 0 ? 30 : 3));
   }

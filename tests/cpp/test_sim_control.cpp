@@ -246,7 +246,7 @@ class HostileTransactions : public ::testing::TestWithParam<int> {
 
 TEST_P(HostileTransactions, End) {
   std::map<std::string, int> kinds;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < sampled(60); ++round) {
     Options options = Rig::inline_options();
     options.event_limit = 2000;
     Rig rig({}, "npu2_2col", options);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "onedispatch/txn_format.h"
+#include "sampled.h"
 #include "sim/control/controller.h"
 #include "sim/transport/ports.h"
 

@@ -18,6 +18,7 @@
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/kernel_params.h"
 #include "onedispatch/kernel_specs.h"
+#include "sampled.h"
 
 namespace onedispatch {
 namespace {
@@ -549,7 +550,7 @@ Words hostile_block(std::mt19937& random) {
 TEST(SuperKernel, HostileBlocksAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int refused = 0, ran = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < sampled(20000); ++i) {
     const auto column = static_cast<uint32_t>(random() % 8), row = static_cast<uint32_t>(random() % 4);
     Words block(params::kWords);
     if (i % 10 == 0) {
@@ -568,8 +569,8 @@ TEST(SuperKernel, HostileBlocksAreRefusedOrHarmless) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
-  EXPECT_GT(ran, 50);
+  EXPECT_GT(refused, sampled(1000));
+  EXPECT_GT(ran, sampled(50));
   RecordProperty("ran", ran);
 }
 
