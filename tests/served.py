@@ -1,33 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch`` for tests that start it often: a process that has imported it forks for each command.
+"""Programs that tests start often are forked from a process that has imported all of it.
 
 A command then takes what its work takes, and not a second of imports before. It is the same ``main`` with
 arguments, environment, folder and streams of its own, in a process of its own. What a fresh interpreter
-does is for the tests that start one, and `make nightly` has no others.
+does is for the tests that start one, and `make nightly` has no others of ``onedispatch``.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from select import select
 from typing import NoReturn
-
-import typer
-
-from onedispatch.operators.declarations.registry import all_kernels, all_mappings
-from tests.tables import NIGHTLY
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = """
@@ -47,39 +44,79 @@ LATER = """cli.commands compile compiler.phases driver.compile_model frontend.im
 
 
 @contextmanager
-def served() -> Iterator[Path]:
-    """A folder with the program ``onedispatch``, for PATH."""
-    folder = Path(tempfile.mkdtemp(prefix="onedispatch-"))
-    program = folder / "onedispatch"
-    python, place = shlex.quote(sys.executable), str(folder / "socket")
-    options = ("-c", FRESH) if NIGHTLY else ("-IS", "-c", CLIENT.format(place=place))
-    program.write_text(f'#!/bin/sh\nexec {python} {shlex.join(options)} "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
-    try:
-        if NIGHTLY:
-            yield folder
+def onedispatch(fresh: bool) -> Iterator[Path]:
+    """A folder with the program ``onedispatch``, for PATH; ``fresh``: an interpreter of its own each time."""
+    with tempfile.TemporaryDirectory(prefix="onedispatch-") as text:
+        program = Path(text) / "onedispatch"
+        if fresh:
+            _write(program, [sys.executable, "-c", FRESH])
+            yield program.parent
             return
-        # Not by `-m`, which messages about usage would tell.
-        command = [sys.executable, "-c", f"from tests.served import serve; serve({place!r})"]
+        with forks("tests.served:prepared") as command:
+            _write(program, command)
+            yield program.parent
+
+
+def _write(program: Path, command: list[str]) -> None:
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+
+
+@contextmanager
+def forks(
+    prepare: str, begin: Callable[[], None] | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[list[str]]:
+    """A command whose processes are forks of one that has called ``prepare``, "module:function".
+
+    That returns the function which a fork calls, with the command's arguments in ``sys.argv``. ``begin`` is
+    called in the process before it starts Python, in ``environment``.
+    """
+    folder = tempfile.mkdtemp(prefix="onedispatch-")
+    place = f"{folder}/socket"
+    # Not by `-m`, which messages about usage would tell.
+    code = f"from tests.served import serve; serve({place!r}, {prepare!r})"
+    try:
         with subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=begin,
         ) as server:
             assert server.stdin is not None and server.stdout is not None
             assert server.stdout.readline() == "ready\n"
-            yield folder
-            server.stdin.close()  # which ends it
+            try:
+                yield [sys.executable, "-IS", "-c", CLIENT.format(place=place)]
+            finally:
+                server.stdin.close()  # which ends it
     finally:
         shutil.rmtree(folder)
 
 
-def serve(place: str) -> None:
-    """Forks for each that connects, until standard input ends."""
+def prepared() -> Callable[[], None]:
+    """The console script of ``onedispatch``, with what its commands import."""
+    import typer
+
+    from onedispatch.operators.declarations.registry import all_kernels, all_mappings
+
     for name in (*(f"onedispatch.dispatch.{name}" for name in LATER), "numpy.random", "onnxruntime"):
         importlib.import_module(name)
-    typer.main.get_command(importlib.import_module("onedispatch.dispatch.cli").app)
+    cli = importlib.import_module("onedispatch.dispatch.cli")
+    typer.main.get_command(cli.app)
     all_kernels(), all_mappings()
     sys.path.remove("")  # the current folder, which the console script does not look into
+    main: Callable[[], None] = cli.main
+    return main
+
+
+def serve(place: str, prepare: str) -> None:
+    """Forks for whoever connects, until standard input ends."""
+    module, _, name = prepare.partition(":")
+    main: Callable[[], object] = getattr(importlib.import_module(module), name)()
     gc.freeze()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
         listener.listen()
@@ -88,28 +125,43 @@ def serve(place: str) -> None:
             asking, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
-                return answer(asking)
+                answer(asking, main)
             asking.close()
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
 
 
-def answer(asking: socket.socket) -> None:
-    """Forks once more for the command and tells its exit code; returns where that is to go on in the fork."""
+def answer(asking: socket.socket, main: Callable[[], object]) -> NoReturn:
+    """Forks once more for the command, ends it where the one that asked has gone, and tells its exit code."""
     head, files, _, _ = socket.recv_fds(asking, 4, 3)
-    asked = asking.makefile("rb").read(int.from_bytes(head, "little"))
+    size = int.from_bytes(head, "little")
+    asked = b""
+    while len(asked) < size:
+        asked += asking.recv(size - len(asked))
     command = os.fork()
     if command == 0:
         asking.close()
-        run(files, *json.loads(asked))
+        run(main, files, *json.loads(asked))
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(command)
+    if ended not in select([asking, ended], [], [])[0]:
+        os.kill(command, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-    asking.sendall(bytes([code if code >= 0 else 128 - code]))
+    with suppress(OSError):
+        asking.sendall(bytes([code if code >= 0 else 128 - code]))
     os._exit(0)
 
 
-def run(files: list[int], arguments: list[str], folder: str, environment: dict[str, str]) -> NoReturn:
-    """What the console script does, ending as a process does."""
+def run(
+    main: Callable[[], object],
+    files: list[int],
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+) -> NoReturn:
+    """Does what a program that calls ``main`` does, and ends as it."""
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -119,5 +171,9 @@ def run(files: list[int], arguments: list[str], folder: str, environment: dict[s
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["onedispatch", *arguments]
-    importlib.import_module("onedispatch.dispatch.cli").main()
+    # Libraries would wait for their threads, which a fork does not have.
+    libc = ctypes.CDLL(None)
+    libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main()
     sys.exit()

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from onedispatch.operators.declarations.registry import all_mappings
-from tests.served import served
+from tests.served import onedispatch
+from tests.tables import NIGHTLY
 
 ROOT = Path(__file__).parents[2]
 SKIPPED_FOLDERS = {".venv", "build", ".git"}
@@ -96,7 +97,7 @@ def test_every_block_is_closed_and_of_a_known_kind(page: str) -> None:
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Path]:
     """A folder with ``onedispatch``."""
-    with served() as folder:
+    with onedispatch(fresh=NIGHTLY) as folder:
         yield folder
 
 

@@ -24,11 +24,13 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS
+from tests.served import forks
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "fuzz"
@@ -73,10 +75,14 @@ class Outcome:
         return f"{line}   {self.problem}" if self.problem else line
 
 
-def command(name: str) -> list[str]:
+PYTHON = (sys.executable, "-m", "tests.fuzz.python_target")
+
+
+def command(name: str, python: Sequence[str] = PYTHON) -> list[str]:
+    """What runs a target; ``python``: what runs those of Python."""
     if name in CPP:
         return [str(BUILD / f"fuzz_{name.removeprefix('cpp-')}")]
-    return [sys.executable, "-m", "tests.fuzz.python_target", name]
+    return [*python, name]
 
 
 def build(jobs: int) -> None:
@@ -98,6 +104,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, **SANITIZERS, "PYTHONHASHSEED": "0"}
 
 
+def begin(same_addresses: bool) -> None:
+    """For a process before it becomes a target, or what targets are forked from."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if same_addresses:  # memory at the same places in every run, where the system lets us
+        libc.personality(ADDR_NO_RANDOMIZE)
+
+
 class Targets:
     """The targets that run, so that an interrupt can end them."""
 
@@ -109,18 +123,12 @@ class Targets:
     def run(self, arguments: list[str], out: TextIO, same_addresses: bool, timeout: int) -> int:
         """The exit code; -1 where the target did not come to its end."""
 
-        def begin() -> None:
-            libc = ctypes.CDLL(None)
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if same_addresses:  # memory at the same places in every run, where the system lets us
-                libc.personality(ADDR_NO_RANDOMIZE)
-
         with self._lock:
             if self._over:
                 return -1
             child = subprocess.Popen(
                 arguments, cwd=ROOT, env=environment(), stdout=out, stderr=subprocess.STDOUT, text=True,
-                preexec_fn=begin,
+                preexec_fn=partial(begin, same_addresses),
             )  # fmt: skip
             self._running.add(child)
         try:
@@ -143,7 +151,7 @@ class Targets:
 RUNNING = Targets()
 
 
-def fuzz(name: str, seconds: int, runs: int) -> Outcome:
+def fuzz(name: str, seconds: int, runs: int, python: Sequence[str] = PYTHON) -> Outcome:
     """One target, for ``runs`` or, where these are 0, ``seconds``; it prints into build/fuzz/logs."""
     corpus, findings = WORK / ("again" if runs else "corpus") / name, WORK / "findings"
     log = WORK / "logs" / f"{name}.txt"
@@ -162,7 +170,7 @@ def fuzz(name: str, seconds: int, runs: int) -> Outcome:
     mine = f"{name}-*"  # targets run side by side
     before = set(findings.glob(mine))
     with log.open("w") as out:
-        arguments = [*command(name), *options, str(corpus), str(given)]
+        arguments = [*command(name, python), *options, str(corpus), str(given)]
         code = RUNNING.run(arguments, out, bool(runs), 2 * (runs or seconds) + 120)
     return outcome(name, log, code, sorted(set(findings.glob(mine)) - before))
 
@@ -215,10 +223,19 @@ def main() -> int:
     if options.input:
         return one(options.target, options.input)
     seeds.write(WORK / "seeds")
+    if sum(name in TARGETS for name in wanted) < 2:
+        return campaign(wanted, options, PYTHON)
+    same = partial(begin, bool(options.runs))
+    with forks("tests.fuzz.python_target:prepared", same, environment()) as python:
+        return campaign(wanted, options, python)
+
+
+def campaign(wanted: Sequence[str], options: argparse.Namespace, python: Sequence[str]) -> int:
+    """Some targets side by side."""
+    outcomes = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = []
         try:
-            for result in pool.map(lambda name: fuzz(name, options.seconds, options.runs), wanted):
+            for result in pool.map(lambda name: fuzz(name, options.seconds, options.runs, python), wanted):
                 print(result, flush=True)
                 outcomes.append(result)
         except BaseException:

@@ -12,7 +12,12 @@ import importlib.util
 import random
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.fuzz.targets import Target
 
 INSTRUMENTED = [
     "onedispatch.transactions",
@@ -36,13 +41,20 @@ def plain(name: str, files: list[str]) -> None:
         print(f"{file}: {'accepted' if accepted else 'refused'}")
 
 
-def guided(name: str, arguments: list[str]) -> None:
-    """Ends the process."""
+def imported() -> Mapping[str, Target]:
+    """The targets, in modules that are instrumented."""
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED):
         from tests.fuzz.targets import TARGETS
-    target = TARGETS[name]
+    return TARGETS
+
+
+def guided(name: str, arguments: list[str]) -> None:
+    """Ends the process."""
+    import atheris
+
+    target = imported()[name]
 
     def change(data: bytes, limit: int, seed: int) -> bytes:
         rng = random.Random(seed)
@@ -82,10 +94,21 @@ def blind(name: str, arguments: list[str]) -> None:
     print(f"stat::average_exec_per_sec: {runs / (time.monotonic() - started):.0f}")
 
 
-if __name__ == "__main__":
+def main() -> None:
     if sys.argv[2:3] == ["--plain"]:
         plain(sys.argv[1], sys.argv[3:])
     elif importlib.util.find_spec("atheris") is None:
         blind(sys.argv[1], sys.argv[2:])
     else:
         guided(sys.argv[1], sys.argv[2:])
+
+
+def prepared() -> Callable[[], None]:
+    """``main``, with its imports done: atheris takes ten seconds for them (``tests.served``)."""
+    if importlib.util.find_spec("atheris") is not None:
+        imported()
+    return main
+
+
+if __name__ == "__main__":
+    main()
