@@ -146,7 +146,7 @@ def answer(asking: socket.socket, main: Callable[[], object]) -> NoReturn:
     for file in files:
         os.close(file)
     ended = os.pidfd_open(command)
-    if ended not in select([asking, ended], [], [])[0]:
+    if ended not in select([asking.fileno(), ended], [], [])[0]:
         os.kill(command, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
     with suppress(OSError):
