@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
 from onedispatch.transactions.base.files import protecting_files
+from tests.served import onedispatch
+from tests.tables import NIGHTLY
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -251,10 +253,16 @@ def test_closed_streams(folder: Path, closed: str) -> None:
     assert done.returncode == 0 and Path("made.bin").read_bytes() == Path("m.bin").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[Path]:
+    with onedispatch(fresh=NIGHTLY) as folder:
+        yield folder / "onedispatch"
+
+
 @pytest.mark.parametrize("place", ["n" * 300, "x.npy/made"])
 @pytest.mark.parametrize("name", WRITING)
-def test_an_output_that_cannot_be_opened_is_named(folder: Path, name: str, place: str) -> None:
-    command = [*COMMAND, *name.split(), *WRITING[name], place]
+def test_an_output_that_cannot_be_opened_is_named(folder: Path, program: Path, name: str, place: str) -> None:
+    command = [program, *name.split(), *WRITING[name], place]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     error = done.stderr.strip().splitlines()[-1]
