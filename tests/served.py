@@ -112,7 +112,7 @@ def prepared() -> Callable[[], None]:
 
 
 def serve(place: str, prepare: str) -> None:
-    """Forks for whoever connects, until standard input ends."""
+    """Forks for each that connects, until standard input ends."""
     module, _, name = prepare.partition(":")
     main: Callable[[], object] = getattr(importlib.import_module(module), name)()
     gc.freeze()
