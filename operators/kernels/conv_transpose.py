@@ -152,4 +152,9 @@ def joined_weights(weights: Array, groups: int, found: Sequence[Sequence[Phase]]
         ]
         place = (slice(None), *at, slice(None), *places)
         joined[place] = selected_taps(weights, groups, [p.taps for p in chosen])
-    return joined.reshape(m * prod(counts), inside, *(size for _, size in reach))
+    joined = joined.reshape(m * prod(counts), inside, *(size for _, size in reach))
+    # With a tap for each phase, these are the weights in another order: a view names what it is made of.
+    if groups == 1 and joined.size == weights.size:
+        turned = np.moveaxis(weights, 0, -1).reshape(joined.shape)
+        joined = turned if np.array_equal(turned, joined) else joined
+    return joined

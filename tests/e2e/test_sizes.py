@@ -124,14 +124,16 @@ def test_profiles_are_compiled_into_one_file(model: Path, tmp_path: Path) -> Non
 def weighty(kind: str) -> onnx.ModelProto:
     """A network of windows, one of them depthwise, and a product; weights are most of its file."""
     rng = np.random.default_rng(3)
-    shapes = {"w": (160, 32, 3, 3), "d": (160, 1, 3, 3), "b": (160,), "m": (160, 96)}
+    shapes = {"w": (160, 32, 3, 3), "d": (160, 1, 3, 3), "u": (160, 160, 2, 2), "b": (160,), "m": (160, 96)}
     weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     weights |= {"g": weights["b"] + 1, "v": weights["b"] ** 2 + 1}
     body = """
   c = Conv<pads = [1, 1, 1, 1]>(x, w, b)
   n = BatchNormalization(c, g, b, b, v)
   e = Conv<pads = [1, 1, 1, 1], group = 160>(n, d)
-  t = Transpose<perm = [0, 2, 3, 1]>(e)
+  s = ConvTranspose<strides = [2, 2]>(e, u)
+  r = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(s)
+  t = Transpose<perm = [0, 2, 3, 1]>(r)
   y = MatMul(t, m)"""
     if kind == "bf16":  # a rule folds it before anything is narrower: those weights are computed
         body = body.replace("BatchNormalization(c, g, b, b, v)", "Relu(c)")
