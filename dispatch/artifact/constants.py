@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from onedispatch.transactions.base.text import counted
 Array = np.ndarray[Any, Any]
 Constant = Callable[[str], Array | None]
 """The bytes of a constant by its name, uint8; None for unknown ones."""
+
+
+_MOST_WAYS = 64  # in which one constant is scaled, as heads that share their weights have it
 
 
 class Part(NamedTuple):
@@ -58,7 +62,7 @@ class Stored:
         for first, count in self.parts:
             made[first : first + count] = self.literal[at : at + count]
             at += count
-        for one, source in zip(self.copies, _sources(self.copies, constant), strict=True):
+        for one, source in _with_sources(self.copies, constant):
             _run(one, source, made)
         made.flags.writeable = False
         return made
@@ -111,7 +115,7 @@ def _agreeing(step: DeviceStep, constant: Constant) -> Iterator[ConstantCopy]:
     """The copies that make just what the step has: constants may have become others since it was compiled."""
     for one in step.copies:
         with suppress(ValueError):  # so does not fit
-            (source,) = _sources([one], constant)
+            ((_, source),) = _with_sources([one], constant)
             if source is not None and one.copy.agrees(source, step.const):
                 yield one
 
@@ -144,25 +148,32 @@ def copy_of(reader: Reader, row: Sequence[Any]) -> ConstantCopy:
     return ConstantCopy(name, copy, None if factors is None else factors.view(np.float32), own)
 
 
-def _sources(copies: Iterable[ConstantCopy], constant: Constant) -> Iterator[Array | None]:
-    """The bytes that each of the copies reads. Those of one constant are neighbours: it is scaled once.
+def _with_sources(
+    copies: Iterable[ConstantCopy], constant: Constant
+) -> Iterator[tuple[ConstantCopy, Array | None]]:
+    """The copies, by what they read, and its bytes: what is computed of a constant is so once.
 
-    Raises ``Misfit`` for one that does not have a member for each of its factors.
+    Raises ``Misfit`` for a constant without a member for each of its factors, and for too many of these.
     """
-    last: ConstantCopy | None = None
-    source = None
-    for one in copies:
-        if last is None or not _reads_the_same(one, last):
-            last, source = one, constant(one.constant) if one.own is None else one.own
+    last: tuple[str, bytes] | None = None
+    source, ways = None, Counter[str]()
+    for one in sorted(copies, key=_read):
+        if one.own is not None:
+            yield one, one.own
+            continue
+        if last != (last := _read(one)):
+            source = constant(one.constant)
+            ways[one.constant] += 1
+            if ways[one.constant] > _MOST_WAYS:
+                given = f"{counted(ways[one.constant], 'set')} of factors"
+                raise Misfit(f"constant {one.constant!r}", given, f"up to {_MOST_WAYS}")
             if source is not None and one.factors is not None:
                 source = _scaled(one.constant, source, one.factors)
-        yield source
+        yield one, source
 
 
-def _reads_the_same(one: ConstantCopy, other: ConstantCopy) -> bool:
-    pairs = (one.factors, other.factors), (one.own, other.own)
-    arrays = all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in pairs)
-    return arrays and one.constant == other.constant
+def _read(one: ConstantCopy) -> tuple[str, bytes]:
+    return one.constant, b"" if one.factors is None else one.factors.tobytes()
 
 
 def _scaled(name: str, source: Array, factors: Array) -> Array:

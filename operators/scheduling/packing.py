@@ -51,25 +51,29 @@ class ByteCopy:
 
         Raises ``ValueError`` where it would go beyond one of them.
         """
-        seen = self._view(source, self.source, [step.source for step in self.steps])
-        self._view(target, self.target, [step.target for step in self.steps])[...] = seen
+        self._seen(target, target=True)[...] = self._seen(source)
 
     def agrees(self, source: Array, target: Array) -> bool:
         """Whether ``target`` holds what ``run`` would write. Raises as it does."""
-        seen = self._view(source, self.source, [step.source for step in self.steps])
-        return np.array_equal(seen, self._view(target, self.target, [step.target for step in self.steps]))
+        return np.array_equal(self._seen(source), self._seen(target, target=True))
 
     def clear(self, target: Array) -> None:
-        """Writes zeros where ``run`` writes."""
-        self._view(target, self.target, [step.target for step in self.steps])[...] = 0
+        """Writes zeros where ``run`` writes. Raises as it does."""
+        self._seen(target, target=True)[...] = 0
 
-    def _view(self, array: Array, at: int, steps: Sequence[int]) -> Array:
-        """NumPy looks after the bounds of buffers, if not after offsets below 0."""
-        if min((at, *steps)) < 0:
-            raise ValueError(f"offset {at}, steps {list(steps)}")
+    def _seen(self, array: Array, *, target: bool = False) -> Array:
+        """What of an array it reads, or writes."""
+        at = self.target if target else self.source
+        strides = [step.target if target else step.source for step in self.steps]
         counts = [step.times for step in self.steps]
-        view: Array = np.ndarray(counts, np.dtype(f"u{self.itemsize}"), array.data, at, steps)
-        return view
+        # Python's integers: NumPy's own look at strides overflows.
+        last = at + sum((times - 1) * stride for times, stride in zip(counts, strides, strict=True))
+        if min((at, *strides, *(times - 1 for times in counts))) < 0 or last + self.itemsize > array.nbytes:
+            raise ValueError(f"{self} goes beyond {array.nbytes} bytes")
+        # A step that is taken once goes nowhere, however long it is.
+        strides = [stride if times > 1 else 0 for times, stride in zip(counts, strides, strict=True)]
+        seen: Array = np.ndarray(counts, np.dtype(f"u{self.itemsize}"), array.data, at, strides)
+        return seen
 
 
 class PackedCopy(NamedTuple):
