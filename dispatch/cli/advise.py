@@ -17,7 +17,10 @@ from onedispatch.transactions.machine.device import device_names, find_device
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onedispatch.dispatch.tools.advice.edits import Edit
     from onedispatch.dispatch.tools.advice.trials import Advice
+
+NOTHING_TO_WRITE = 2  # the exit code of --apply where no edit of the model helps
 
 
 def advise(
@@ -33,8 +36,9 @@ def advise(
     An input of one number is frozen to the values that the model compares it with; nodes on the host compute
     in a type that cores have, between casts; nodes at the end or the beginning that stay on the host are cut
     off; then bfloat16, int8 and other devices. Open dimensions get sizes that fit the model. Each edit is
-    compiled and timed. --apply writes the model with those that help, one after the other; the options that
-    help beside them are printed.
+    compiled and timed. --apply writes the model with those that help, one after the other; what helps beside
+    them is printed with the command that has it. Where no edit of the model helps, --apply writes nothing,
+    and the exit code is 2.
     """
     from onedispatch.dispatch.cli.trying import advisor, proto_of
 
@@ -45,21 +49,31 @@ def advise(
         advice = advisor(proto, compiling, status, sizes).advise(
             [name for name in device_names() if "_" not in name and find_device(name).name == name]
         )
-    if apply is not None:
+    if apply is not None and advice.writes:
         write_file(apply, _bytes(advice.model))
     if json:
-        found: dict[str, Any] = {
-            "sizes": sizes,
-            "before": advice.before.as_dict(),
-            "together": advice.together.as_dict(),
-        }
-        trials = [trial.as_dict() for trial in advice.trials]
-        best = [edit.text for edit in advice.best]
-        out.print_json(found | {"trials": trials, "best": best, "options": advice.options})
-        return
-    if sizes:
-        out.tell(f"open dimensions are taken as {_named(sizes)}, which fit the model; --shape names others")
-    _show(advice, model, apply)
+        out.print_json(_as_dict(advice, sizes))
+    else:
+        if sizes:
+            out.tell(
+                f"open dimensions are taken as {_named(sizes)}, which fit the model; --shape names others"
+            )
+        _show(advice, model, apply)
+    if apply is not None and not advice.writes:
+        out.tell(f"{apply} is not written: {_nothing(advice)}", to=out.errors)
+        raise typer.Exit(NOTHING_TO_WRITE)
+
+
+def _as_dict(advice: Advice, sizes: opening.Shapes) -> dict[str, Any]:
+    return {
+        "sizes": sizes,
+        "before": advice.before.as_dict(),
+        "together": advice.together.as_dict(),
+        "trials": [trial.as_dict() for trial in advice.trials],
+        "best": [edit.text for edit in advice.best],
+        "options": advice.options,
+        "beyond": [trial.edit.text for trial in advice.beyond],
+    }
 
 
 def _bytes(model: ModelProto) -> bytes:
@@ -83,15 +97,43 @@ def _show(advice: Advice, model: str, apply: Path | None) -> None:
         for trial in sorted(advice.trials, key=lambda one: not one.helps)
     ]
     out.table("Edits, each alone", ("edit", "helps", "gain", "what changes"), rows)
-    if not advice.best:
+    if advice.best:
+        _show_best(advice, model, apply)
+    elif not advice.beyond:
         out.tell("none of them helps")
-        return
+    for trial in advice.beyond:
+        how = "more than these, alone" if advice.best else "helps"
+        out.tell(f"{how}: {trial.edit.text} ({trial.gain}); not by --apply, but by")
+        out.tell(f"  {_command(trial.edit, model)}", whole=True)
+
+
+def _show_best(advice: Advice, model: str, apply: Path | None) -> None:
+    """Prints what the edits that help gain together, and how to have them."""
     out.tell(f"together ({'; '.join(edit.text for edit in advice.best)}):")
     out.tell(str(advice.together), style="bold")
     flags = "".join(f" --{name} {value}" for name, value in advice.options.items())
-    edited = any(edit.change for edit in advice.best)
+    if not advice.writes:
+        out.tell(f"not by --apply, which has nothing to write, but by the options{flags}")
+        return
     beside = f", beside the options of this command:{flags}" if flags else ""
     if apply is not None:
-        out.tell(f"{apply}: the model {'with these edits' if edited else 'as it is'}{beside}")
-    elif edited:
+        out.tell(f"{apply}: the model with these edits{beside}")
+    else:
         out.tell(f"onedispatch advise {model} --apply OUT.onnx writes it{beside}")
+
+
+def _command(edit: Edit, model: str) -> str:
+    """What a user types to have an edit that is theirs to take."""
+    if edit.kind == "int8":
+        return f"onedispatch quantize {model} --data FOLDER --output OUT.onnx"
+    if edit.kind == "freeze":
+        return f"onedispatch advise {model} --{edit.text}"
+    flags = "".join(f" --{name} {value}" for name, value in edit.options.items())
+    return f"onedispatch time {model}{flags}"
+
+
+def _nothing(advice: Advice) -> str:
+    """Why ``--apply`` writes no model."""
+    if not advice.best and not advice.beyond:
+        return "no edit helps, so that it would be the same model"
+    return "what helps is no edit of the model, so that it would be the same"

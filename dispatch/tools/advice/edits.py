@@ -12,12 +12,21 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from onedispatch.dispatch.compiler.executable import Executable, HostStep
 from onedispatch.dispatch.frontend.exporter import type_proto
 from onedispatch.dispatch.frontend.graph import Graph, Value
-from onedispatch.dispatch.frontend.walk import bodies_of, subgraphs
+from onedispatch.dispatch.frontend.walk import attributes, bodies, bodies_of, subgraphs, tensors
 from onedispatch.dispatch.tools import recipes
 from onedispatch.dispatch.tools.freezing import frozen_model
 from onedispatch.transactions.base.text import counted
@@ -289,8 +298,8 @@ def _narrowed(model: ModelProto) -> Iterator[Edit]:
     ends = (*model.graph.input, *model.graph.output)
     if any(one.type.tensor_type.elem_type == TensorProto.DOUBLE for one in ends):
         return
-    attributes = [one for node in model.graph.node for one in node.attribute]
-    constants = [*model.graph.initializer, *(one.t for one in attributes if one.HasField("t"))]
+    given = attributes(model.graph)
+    constants = [*model.graph.initializer, *(one.t for one in given if one.HasField("t"))]
     doubles = [one for one in constants if one.data_type == TensorProto.DOUBLE]
     if not all(map(_in_float_range, doubles)):  # what masks are filled with would be infinite
         return
@@ -374,9 +383,28 @@ class _Cut:
 
 
 def _precisions(model: ModelProto, options: Mapping[str, str]) -> Iterator[Edit]:
-    has_floats = any(tensor.data_type == TensorProto.FLOAT for tensor in model.graph.initializer)
-    if has_floats and options.get("precision", "fp32") == "fp32":
+    if options.get("precision", "fp32") == "fp32" and _has_floats(model):
         yield Edit("precision", "precision bf16", options={"precision": "bf16"}, caution="8 bits of mantissa")
+
+
+def _has_floats(model: ModelProto) -> bool:
+    """Whether a tensor is float32: an input, a result that says so, a weight wherever it is kept."""
+    graph = model.graph
+    known = (one.type.tensor_type.elem_type for one in (*graph.input, *graph.output, *graph.value_info))
+    if TensorProto.FLOAT in known:
+        return True
+    found = [body for body, _ in bodies(model)]
+    weights = (tensor.data_type for body in found for tensor in tensors(body))
+    return TensorProto.FLOAT in weights or any(
+        _makes_floats(one) for body in found for one in attributes(body)
+    )
+
+
+def _makes_floats(attribute: AttributeProto) -> bool:
+    """Whether it makes its node's result float32: the type of a Cast, the numbers of a Constant."""
+    return attribute.name in ("value_float", "value_floats") or (
+        attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT
+    )
 
 
 def _integers(model: ModelProto, executable: Executable) -> Iterator[Edit]:

@@ -20,6 +20,7 @@ from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.text import counted
 
 _OF_HOST_NODES = ("freeze", "narrow", "cast", "cut")
+_OF_USERS = ("freeze", "precision", "int8", "device")  # to take, by a flag or a command
 _MOST_TRIED = 8  # edits, where nodes on the host are shown
 Concrete = Callable[[CompiledModel], CompiledModel]
 Progress = Callable[[str], Any]
@@ -88,6 +89,23 @@ class Advice:
     def options(self) -> dict[str, str]:
         """Options of ``compile`` among ``best``."""
         return {name: value for edit in self.best for name, value in edit.options.items()}
+
+    @property
+    def writes(self) -> bool:
+        """Whether ``model`` is another than what was given."""
+        return any(edit.change for edit in self.best)
+
+    @property
+    def beyond(self) -> list[Trial]:
+        """Trials that alone help more than ``best`` together, the most first: the user's to take, since they
+        need data, another NPU, or a choice between values of an input."""
+        found = [
+            (_merit(trial.summary), trial)
+            for trial in self.trials
+            if trial.edit.kind in _OF_USERS and trial.edit not in self.best and trial.summary is not None
+        ]
+        better = [one for one in found if one[0] < _merit(self.together)]
+        return [trial for _, trial in sorted(better, key=lambda one: one[0])]
 
 
 @dataclass(frozen=True)
