@@ -65,6 +65,13 @@ def model() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def saved(path: Path, text: str) -> Path:
+    """A model in ONNX's text syntax, with apostrophes for quotation marks, without its first line."""
+    head = "<ir_version: 8, opset_import: ['': 17]> "
+    onnx.save(onnx.parser.parse_model((head + text).replace("'", '"')), path)
+    return path
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     path = tmp_path / "model.onnx"
@@ -276,6 +283,34 @@ def test_int8_is_tried_for_its_time_and_left_to_its_owner(tmp_path: Path) -> Non
     assert rows % 4 == 0 and width == 512
 
 
+def edits_said(path: Path) -> dict[str, str]:
+    """What ``inspect`` says moves nodes on the host, by node."""
+    (row,) = json.loads(onedispatch("inspect", path, "--json"))
+    return dict(row["edits"])
+
+
+def test_no_edit_moves_nodes_that_stay(tmp_path: Path) -> None:
+    """Nodes without names: a cast before one counts the others anew."""
+    text = """g (double[8, 64] x) => (int64[2, n] y, double[64, 8] z) {
+        a = Sin (x) b = Erf (a) y = NonZero (b) z = Transpose <perm = [1, 0]> (b) }"""
+    path = saved(tmp_path / "doubles.onnx", text)
+    trials = json.loads(onedispatch("advise", path, "--json"))["trials"]
+    casts = {one["edit"]: one for one in trials if one["edit"].startswith("cast")}
+    assert not casts["cast Sin_0 to float32"]["helps"]
+    moved = edits_said(path)
+    assert not any("cast" in edit for edit in moved.values()), moved
+
+
+def test_an_edit_moves_the_node_that_it_names(tmp_path: Path) -> None:
+    """Of two without names: casts around one count the other anew, which stays where it is."""
+    text = """g (int64[8, 64] x) => (int64[2, n] y) {
+        a = Sign (x) b = Sign (a) c = Cast <to = 1> (b) d = Relu (c) e = Exp (d) y = NonZero (e) }"""
+    path = saved(tmp_path / "two.onnx", text)
+    trials = json.loads(onedispatch("advise", path, "--json"))["trials"]
+    assert {one["edit"]: one["helps"] for one in trials}["cast Sign_0 to int32"]
+    assert edits_said(path) == {"Sign_0": "cast Sign_0 to int32", "Sign_1": "cast Sign_1 to int32"}
+
+
 def test_values_that_help_alike_are_left_to_the_user(tmp_path: Path) -> None:
     """Either branch maps: which one the model is for, it does not say."""
     x, flag = (
@@ -332,15 +367,13 @@ def test_what_helps_most_is_named_with_its_command(tmp_path: Path) -> None:
 def test_bfloat16_is_tried_wherever_floats_are(weights: str, tmp_path: Path) -> None:
     """Weights as Constant nodes, no weights, and floats that are in the middle alone."""
     texts = {
-        "inside": "<ir_version: 8, opset_import: ['': 17]> g (float[8, 64] x) => (float[8, 64] y) {"
+        "inside": "g (float[8, 64] x) => (float[8, 64] y) {"
         " w = Constant <value_float = 2.0> () y = Mul (x, w) }",
-        "none": "<ir_version: 8, opset_import: ['': 17]> g (float[64, 512] x) => (float[64, 512] y) {"
-        " y = Softmax (x) }",
-        "beyond": "<ir_version: 8, opset_import: ['': 17]> g (int32[8, 64] x) => (int32[8, 64] y) {"
+        "none": "g (float[64, 512] x) => (float[64, 512] y) { y = Softmax (x) }",
+        "beyond": "g (int32[8, 64] x) => (int32[8, 64] y) {"
         " f = Cast <to = 1> (x) e = Sigmoid (f) y = Cast <to = 6> (e) }",
     }
-    path = tmp_path / "model.onnx"
-    onnx.save(onnx.parser.parse_model(texts[weights].replace("'", '"')), path)
+    path = saved(tmp_path / "model.onnx", texts[weights])
     found = json.loads(onedispatch("advise", path, "--json"))
     assert "precision bf16" in {one["edit"] for one in found["trials"]}
 

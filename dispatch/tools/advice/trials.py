@@ -13,6 +13,7 @@ from onnx import ModelProto
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.compile_model import compile_model
+from onedispatch.dispatch.frontend.importer import node_names
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.runtime.summary import Summary, duration
 from onedispatch.dispatch.tools.advice.edits import TAKEN, Edit, edits_of
@@ -108,6 +109,19 @@ class Advice:
         return [trial for _, trial in sorted(better, key=lambda one: one[0])]
 
 
+def _named(model: ModelProto) -> ModelProto:
+    """The model with the names that its nodes have with us as their own: those of nodes without one count
+    them, and an edit that adds nodes would give a name to another node."""
+    names = node_names(model.graph.node)
+    if names == [node.name for node in model.graph.node]:
+        return model
+    made = ModelProto()
+    made.CopyFrom(model)
+    for node, name in zip(made.graph.node, names, strict=True):
+        node.name = name
+    return made
+
+
 @dataclass(frozen=True)
 class _State:
     """A model with edits that were taken."""
@@ -137,7 +151,7 @@ class Advisor:
         concrete: Concrete,
         progress: Progress = lambda _: None,
     ) -> None:
-        self._model = model
+        self._model = _named(model)
         self._options = options
         self._shapes = shapes
         self._concrete = concrete
@@ -154,14 +168,18 @@ class Advisor:
         return replace(self._best(start.summary, trials), trials=trials)
 
     def moves(self, executable: Executable, before: Summary) -> dict[str, Edit]:
-        """Returns for nodes on the host the edit, of those that give up least, that moves them to the NPU."""
+        """Returns for nodes on the host the edit, of those that give up least, that moves them to the NPU.
+
+        Edits that leave more nodes on the host than there were, as casts that do not map either, move none.
+        """
         start, found = _State(self._model, {}, before), dict[str, Edit]()
         for edit in edits_of(self._model, executable, {}, ())[:_MOST_TRIED]:
             if edit.kind in _OF_HOST_NODES and len(found) < before.cpu:
-                after = self.tried(edit, start).summary
-                left = {row.node for row in after.host} if after is not None else None
-                moved = [row.node for row in before.host if left is not None and row.node not in left]
-                found = dict.fromkeys(moved, edit) | found
+                trial = self.tried(edit, start)
+                if trial.helps and trial.summary is not None:
+                    left = {row.node for row in trial.summary.host}
+                    moved = [row.node for row in before.host if row.node not in left]
+                    found = dict.fromkeys(moved, edit) | found
         return found
 
     def _edits(self, model: ModelProto, compiled: CompiledModel, devices: Iterable[str]) -> list[Edit]:
