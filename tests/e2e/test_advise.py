@@ -145,6 +145,50 @@ def test_cuts_keep_the_order_of_the_nodes() -> None:
     assert [one.name for one in _Cut(dropped, {})(proto).graph.output] == names
 
 
+def cut_off(path: Path) -> list[str]:
+    trials = json.loads(onedispatch("advise", path, "--json"))["trials"]
+    return [one["edit"] for one in trials if one["edit"].startswith("cut")]
+
+
+def test_cuts_leave_the_greater_part_of_the_work(tmp_path: Path) -> None:
+    """A constant is no work, and no output of what is left."""
+    loop = """g (float[8, 64] x, int64 n) => (float[8, 64] y) {
+        c = Constant <value = bool {1}> ()
+        y = Loop <body = b (int64 i, bool a, float[8, 64] v) => (bool o, float[8, 64] w) {
+            o = Identity (a) w = Relu (v) }> (n, c, x) }"""
+    path = saved(tmp_path / "loop.onnx", loop)
+    assert not cut_off(path) and not edits_said(path)
+    most = "g (float[8, 64] x) => (int64[2, n] z) { a = Relu (x) y = NonZero (a) z = Abs (y) }"
+    assert not cut_off(saved(tmp_path / "most.onnx", most))
+    least = "g (float[8, 64] x) => (int64[2, n] z) { a = Relu (x) b = Exp (a) c = Abs (b) z = NonZero (c) }"
+    path, target = saved(tmp_path / "least.onnx", least), tmp_path / "cut.onnx"
+    assert cut_off(path) == ["cut 1 node of 4 off its end, from NonZero_3"]
+    onedispatch("advise", path, "--apply", target)
+    assert [one.name for one in onnx.load(target).graph.output] == ["c"]
+
+
+def test_cuts_leave_constants_where_they_are_read(tmp_path: Path) -> None:
+    """Read on both sides, on one, and by no node that is left: they are no inputs and no outputs."""
+    end = """g (float[8, 64] x) => (float[2, n] z) {
+        k = Constant <value_float = 2.0> () t = Constant <value_float = 3.0> ()
+        a = Relu (x) b = Mul (a, k) c = Exp (b) d = Abs (c) e = Neg (d) f = Sqrt (e)
+        s = NonZero (f) i = Cast <to = 1> (s) j = Mul (i, k) z = Mul (j, t) }"""
+    path, target = saved(tmp_path / "end.onnx", end), tmp_path / "cut.onnx"
+    assert cut_off(path) == ["cut 5 nodes of 12 off its end, from NonZero_8"]
+    onedispatch("advise", path, "--apply", target)
+    graph = onnx.load(target).graph
+    assert [one.name for one in graph.output] == ["f"] and [one.name for one in graph.input] == ["x"]
+    assert [node.op_type for node in graph.node].count("Constant") == 1
+    start = """g (double[8, 64] x) => (float[64, 8] z) {
+        k = Constant <value_ints = [64, 8]> () r = Reshape (x, k) s = Sin (r) f = Cast <to = 1> (s)
+        a = Relu (f) b = Exp (a) c = Abs (b) d = Neg (c) z = Reshape (d, k) }"""
+    path = saved(tmp_path / "start.onnx", start)
+    assert cut_off(path) == ["cut 3 nodes of 9 off its beginning, from Reshape_1"]
+    onedispatch("advise", path, "--apply", target)
+    graph = onnx.load(target).graph
+    assert [one.name for one in graph.input] == ["f"] and graph.node[0].op_type == "Constant"
+
+
 def test_a_model_that_needs_nothing_is_left_alone(tmp_path: Path) -> None:
     graph = od.Graph()
     graph.output(graph.add_layer("Relu", [graph.input("x", (8, 64))]), "y")

@@ -203,29 +203,56 @@ class _Hosted:
         hosted = [bool(self.name_of(node)) for node in nodes]
         if not any(hosted) or all(hosted):
             return
-        for side, dropped in (
-            ("end", _closed(nodes, hosted, "after")),
-            ("beginning", _closed(nodes, hosted, "before")),
-        ):
-            left = len(nodes) - len(dropped)
-            if dropped and left >= len(dropped):
-                first = next(self.name_of(nodes[i]) for i in sorted(dropped) if hosted[i])
-                text = f"cut {counted(len(dropped), 'node')} of {len(nodes):,} off its {side}, from {first}"
-                where = "behind" if side == "end" else "before"
-                caution = f"what they compute is left to the caller, {where} the model"
-                yield Edit("cut", text, _Cut(frozenset(dropped), self._types()), node=first, caution=caution)
+        fed = _fed(model)
+        work = {i for i, node in enumerate(nodes) if fed.intersection(node.output)}
+        for side in ("end", "beginning"):
+            dropped = _without_constants(model, _closed(nodes, hosted, side), hosted, work)
+            if not dropped or 2 * len(work & dropped) > len(work):
+                continue  # less than half of the work would be left
+            cut = _Cut(frozenset(dropped), self._types())
+            if fed.isdisjoint(cut.ends(model)[1]):
+                continue  # nothing but constants would be left
+            first = next(self.name_of(nodes[i]) for i in sorted(dropped) if hosted[i])
+            text = f"cut {counted(len(dropped), 'node')} of {len(nodes):,} off its {side}, from {first}"
+            where = "behind" if side == "end" else "before"
+            caution = f"what they compute is left to the caller, {where} the model"
+            yield Edit("cut", text, cut, node=first, caution=caution)
+
+
+def _fed(model: ModelProto) -> set[str]:
+    """Names of all that depends on an input of the model; the rest are constants."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    fed = {one.name for one in model.graph.input} - constants
+    for node in model.graph.node:
+        if fed & _read(node):
+            fed.update(name for name in node.output if name)
+    return fed
+
+
+def _without_constants(
+    model: ModelProto, dropped: Collection[int], hosted: Sequence[bool], work: Collection[int]
+) -> set[int]:
+    """``dropped`` without constants that a node which is left reads, and with those that none reads."""
+    nodes, found = list(model.graph.node), set(dropped)
+    read = {one.name for one in model.graph.output}
+    for i in reversed(range(len(nodes))):
+        if i not in work and not hosted[i]:
+            (found.discard if read & set(nodes[i].output) else found.add)(i)
+        if i not in found:
+            read |= _read(nodes[i])
+    return found
 
 
 def _closed(nodes: Sequence[NodeProto], hosted: Sequence[bool], side: str) -> set[int]:
-    """Indices of the nodes on the host, and of all that come after them, or before, as ``side`` says."""
+    """Indices of the nodes on the host, and of all after them ("end") or before them ("beginning")."""
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     near: list[set[int]] = [set() for _ in nodes]
     for i, node in enumerate(nodes):
         for maker in {makers[name] for name in _read(node) if name in makers}:
-            one, other = (i, maker) if side == "after" else (maker, i)
+            one, other = (i, maker) if side == "end" else (maker, i)
             near[one].add(other)
     taken: set[int] = set()
-    for i in range(len(nodes)) if side == "after" else reversed(range(len(nodes))):
+    for i in range(len(nodes)) if side == "end" else reversed(range(len(nodes))):
         if hosted[i] or near[i] & taken:
             taken.add(i)
     return taken
@@ -353,16 +380,9 @@ class _Cut:
         nodes = list(made.graph.node)
         known = {one.name: one for one in (*made.graph.value_info, *made.graph.input, *made.graph.output)}
         kept = [node for i, node in enumerate(nodes) if i not in self.dropped]
-        gone = [nodes[i] for i in sorted(self.dropped)]
         constants = {tensor.name for tensor in made.graph.initializer}
-        makes = [name for node in kept for name in node.output if name]
-        read_by_gone = set().union(*map(_read, gone))
-        made_by_gone = dict.fromkeys(name for node in gone for name in node.output if name)
-        outputs = [one.name for one in made.graph.output if one.name not in made_by_gone]
-        outputs += [name for name in makes if name in read_by_gone and name not in outputs]
-        reads = set().union(*map(_read, kept)) if kept else set()
-        inputs = [one.name for one in made.graph.input if one.name in reads]
-        inputs += [name for name in made_by_gone if name in reads]
+        inputs, outputs = self.ends(made)
+        reads = set().union(*map(_read, kept))
         del made.graph.node[:], made.graph.input[:], made.graph.output[:]
         made.graph.node.extend(kept)
         made.graph.input.extend(known.get(name) or self._info(name) for name in inputs)
@@ -371,6 +391,20 @@ class _Cut:
         for tensor in unused:
             made.graph.initializer.remove(tensor)
         return made
+
+    def ends(self, model: ModelProto) -> tuple[list[str], list[str]]:
+        """Names of the inputs and outputs that are left; no constant that only what is cut off reads."""
+        graph, fed = model.graph, _fed(model)
+        kept = [node for i, node in enumerate(graph.node) if i not in self.dropped]
+        gone = [graph.node[i] for i in sorted(self.dropped)]
+        makes = [name for node in kept for name in node.output if name in fed]
+        read_by_gone = set().union(*map(_read, gone))
+        made_by_gone = dict.fromkeys(name for node in gone for name in node.output if name)
+        outputs = [one.name for one in graph.output if one.name not in made_by_gone]
+        outputs += [name for name in makes if name in read_by_gone and name not in outputs]
+        reads = set().union(*map(_read, kept))
+        inputs = [one.name for one in graph.input if one.name in reads]
+        return inputs + [name for name in made_by_gone if name in reads], outputs
 
     def _info(self, name: str) -> ValueInfoProto:
         """What shape inference does not know, as it was compiled."""
