@@ -188,7 +188,8 @@ def _show(executable: Executable, placement: list[NodePlacement], full: bool, ro
     listed = placement if full else [row for row in placement if row.device == "npu"]
     if full or len(listed) <= _FEW_NODES:
         rows = [(p.node, p.op_type, out.place(p.device), _why(p)) for p in listed]
-        out.table("Placement", ("node", "operator", "where", "why"), rows)
+        if rows:
+            out.table("Placement", ("node", "operator", "where", "why"), rows)
     else:
         _show_operators(listed)
     _show_kernels(executable)

@@ -223,7 +223,8 @@ def compile(
         return
     if summary is not None:
         verdict.show(summary)
-    placed = ", ".join(f"{count} on {place}" for place, count in counts.items()) or "compiled on first sight"
+    places = (f"{count} {'' if place == 'folded' else 'on '}{place}" for place, count in counts.items())
+    placed = ", ".join(places) or "compiled on first sight"
     out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}", whole=True)
     for key in compiled.executables if len(compiled.executables) > 1 else ():
         out.tell(f"  compiled for {key}")

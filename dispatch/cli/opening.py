@@ -220,7 +220,9 @@ def first_executable(
     compiled: CompiledModel, shapes: Shapes, *, quiet: bool = False
 ) -> tuple[Shapes, CompiledModel]:
     """The model with an executable for ``shapes``, open dimensions taken as 1; and all of its shapes."""
-    feed = random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
+    inputs = [NodeArg.of(v) for v in compiled.inputs]
+    texts = {one.name: np.full(_shape_of(one, shapes), "", object) for one in inputs if _is_text(one)}
+    feed = random_feed([one for one in inputs if one.name not in texts], shapes, 0) | texts
     bound = {name: array.shape for name, array in feed.items()}
     with taken_as_one(compiled, shapes, quiet=quiet):
         cache = ExecutableCache(compiled)
@@ -300,16 +302,23 @@ def random_feed(inputs: list[NodeArg], shapes: Shapes, seed: int) -> dict[str, A
     for info in inputs:
         dtype = dtype_of(info.type)
         if dtype is None or dtype.hasobject:
-            raise InputError(
-                f"input {info.name!r}", info.type, "numbers, with --random", "use --input name=file.npy"
-            )
-        shape = shapes.get(info.name) or tuple(d if isinstance(d, int) else 1 for d in info.shape)
+            where, accepted = f"input {info.name!r}", "numbers, which can be random"
+            raise InputError(where, info.type, accepted, "use --input name=file.npy")
+        shape = _shape_of(info, shapes)
         limits.check_tensor(f"input {info.name!r}", dtype, shape, InputError)
         if dtype.kind in "iub":
             feed[info.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
         else:
             feed[info.name] = rng.standard_normal(shape).astype(dtype)
     return feed
+
+
+def _shape_of(info: NodeArg, shapes: Shapes) -> tuple[int, ...]:
+    return shapes.get(info.name) or tuple(d if isinstance(d, int) else 1 for d in info.shape)
+
+
+def _is_text(info: NodeArg) -> bool:
+    return info.type == "tensor(string)"
 
 
 # -- shapes that a command leaves open -------------------------------------------------------------

@@ -157,6 +157,20 @@ def refusals_of(graph: Graph, nodes: Iterable[Node], device: Device) -> dict[str
     return {name: found for name, found in mapped if isinstance(found, Refusal)}
 
 
+def _strings(node: Node, specs: Specs) -> Refusal | None:
+    """The refusal of a node that takes or makes strings, whatever its mapping says of the type."""
+    for end, names in (("of", node.inputs), ("to", node.outputs)):
+        for name in filter(None, names):
+            dtype = specs.graph.value(name).dtype
+            if dtype is not None and dtype.hasobject:
+                return Refusal(f"{node.op_type} {end} strings ({name})", "numbers")
+    return None
+
+
+def _refusal(error: Unsupported | KernelError) -> Refusal:
+    return Refusal.of(error) if isinstance(error, Unsupported) else Refusal(error.statement())
+
+
 def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
     mapping = registry.mapping_for(node.domain, node.op_type)
     if mapping is None and node.op_type == "If" and not node.domain:
@@ -186,7 +200,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
             raise
         del lowering.ops[ops:]
         del lowering.aliases[aliases:]
-        return Refusal.of(error) if isinstance(error, Unsupported) else Refusal(error.statement())
+        return _strings(node, specs) or _refusal(error)
     new_ops, new_aliases = [op for _, op in lowering.ops[ops:]], lowering.aliases[aliases:]
     _check_ends(spec, mapping, new_ops, new_aliases)
     if own:

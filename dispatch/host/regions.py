@@ -9,6 +9,7 @@ here is loaded for a model that lives on the device as a whole.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -179,7 +180,7 @@ class HostRegion:
             return
         except EngineRefused as refusal:
             if len(nodes) == 1:
-                self._why[nodes[0].name] = f"onnxruntime refuses it: {refusal}"
+                self._why[nodes[0].name] = _refused(str(refusal))
                 yield self._single(nodes[0])
                 return
         half = len(nodes) // 2
@@ -318,6 +319,14 @@ class HostRegion:
         shaped = {name: replace(self._graph.value(name), shape=x.shape) for name, x in arrays.items()}
         values, constants = {**self._graph.values, **shaped}, {**self._graph.constants, **arrays}
         check_nodes(replace(self._graph, values=values, constants=constants), [node])
+
+
+def _refused(said: str) -> str:
+    """Why a node is not onnxruntime's, from what that says: "9 : NOT_IMPLEMENTED : Could not find ..."."""
+    text = re.sub(r"^\s*:?\s*\d+ : [A-Z_]+ : ", "", said)
+    if text.startswith("Could not find an implementation for"):
+        return "onnxruntime has no kernel for it"
+    return f"onnxruntime refuses it: {text}"
 
 
 def _require_native(values: Collection[Value], results: Collection[Value]) -> None:

@@ -80,6 +80,8 @@ class Summary:
     def _where(self) -> str:
         count = self.npu + self.cpu + self.folded
         nodes = counted(count, "node")
+        if not count:
+            return "a model without nodes"
         if not self.cpu:
             runs = f"in {counted(self.dispatches, 'dispatch')}" if self.dispatches != 1 else "in one dispatch"
             here = f"all {nodes}" if count > 1 else nodes

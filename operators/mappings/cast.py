@@ -21,7 +21,7 @@ def map_cast(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"{node.op_type} without its data or its result", "both")
     for end, tensor in (("of", x), ("to", output)):
         if dtype_of(tensor.dtype) is None:
-            raise Unsupported(f"{node.op_type} {end} {tensor.dtype} ", ", ".join(NAMES))
+            raise Unsupported(f"{node.op_type} {end} {tensor.dtype}", ", ".join(NAMES))
     if x.dtype == output.dtype:
         lowering.emit(Copy(node.name, [x], output, lowering.device))
         return

@@ -24,7 +24,7 @@ def indexed(node: NodeSpec) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     if x is None or indices is None or output is None:
         raise Unsupported(f"{node.op_type} without data, indices or result", "all of them")
     if str(x.dtype) not in MOVED:
-        raise Unsupported(f"{node.op_type} of {x.dtype} ", ", ".join(MOVED))
+        raise Unsupported(f"{node.op_type} of {x.dtype}", ", ".join(MOVED))
     if str(indices.dtype) not in ("int32", "int64"):
         raise Unsupported(f"indices of {indices.dtype}", "int32, int64")
     carried(x)

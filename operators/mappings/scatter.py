@@ -249,7 +249,7 @@ def map_one_hot(node: NodeSpec, lowering: Lowering) -> None:
     if depth.value is None:
         raise Unsupported("a depth computed at run time", "a constant depth")
     if str(indices.dtype) not in ("int64", "int32", "float32"):
-        raise Unsupported(f"OneHot of {indices.dtype} ", "int64, int32, float32")
+        raise Unsupported(f"OneHot of {indices.dtype}", "int64, int32, float32")
     if not output.size:
         lowering.emit(Copy(node.name, [values], output, lowering.device))
         return

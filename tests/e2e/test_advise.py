@@ -454,3 +454,34 @@ def test_a_model_that_no_clock_times_is_inspected_all_the_same(tmp_path: Path) -
 def test_tiles_are_named_as_everywhere() -> None:
     text = onedispatch("profile", "models/digits.onnx", "--shape", "image=1,1,8,8", "--tiles")
     assert "core c0 r2" in text and "shim c0 r0" in text
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def test_reasons_read_well(tmp_path: Path) -> None:
+    """Strings by their name, not NumPy's; no raw message of onnxruntime; a table only where it has rows."""
+    texts = {
+        "Identity of strings (x) (nearest: numbers)": "g (string[8] x) => (string[8] y) { y = Identity (x) }",
+        "Cast to strings (y) (nearest: numbers)": "g (float[8] x) => (string[8] y) { y = Cast <to = 8> (x) }",
+        "Cast to float64 (nearest: float32": "g (float[8] x) => (double[8] y) { y = Cast <to = 11> (x) }",
+        "evaluator: onnxruntime has no kernel for it": "g (double[8] x) => (double[8] y) { y = Erf (x) }",
+    }
+    for number, (reason, text) in enumerate(texts.items()):
+        said = onedispatch("inspect", saved(tmp_path / f"{number}.onnx", text))
+        (row,) = json.loads(onedispatch("inspect", tmp_path / f"{number}.onnx", "--json"))
+        assert reason in row["placement"][0]["reason"]
+        assert "Placement" not in said and "On the host" in said
+    assert "none of them helps" in onedispatch("advise", tmp_path / "0.onnx")  # numbers are not needed
+
+
+def test_a_model_without_nodes_is_none_that_was_computed(tmp_path: Path) -> None:
+    text = onedispatch("inspect", saved(tmp_path / "empty.onnx", "g (float[8] x) => (float[8] x) { }"))
+    assert text.startswith("a model without nodes; ") and "Placement" not in text
+
+
+def test_places_of_a_compiled_model_have_their_preposition(tmp_path: Path) -> None:
+    text = "g (float[8] x) => (float[8] y) { k = Constant <value_float = 2.0> () e = Exp (k) y = Mul (x, e) }"
+    path = saved(tmp_path / "model.onnx", text)
+    said = onedispatch("compile", path, "-o", tmp_path / "model.od")
+    assert said.rstrip().endswith("nodes: 2 folded, 1 on npu"), said

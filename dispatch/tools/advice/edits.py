@@ -446,7 +446,8 @@ def _integers(model: ModelProto, executable: Executable) -> Iterator[Edit]:
     types = {node.op_type for node in model.graph.node}
     if types.isdisjoint(recipes.PRODUCTS) or types & _QUANTISED:
         return
-    if all(value.is_concrete and value.dtype for value in executable.inputs):
+    numbers = (one.dtype is not None and not one.dtype.hasobject for one in executable.inputs)
+    if all(one.is_concrete for one in executable.inputs) and all(numbers):
         shapes = {one.name: (one.concrete_shape, one.dtype) for one in executable.inputs}
         caution = "accuracy: onedispatch quantize measures it on data of yours"
         yield Edit("int8", "int8, by onnxruntime's quantiser", _Int8(shapes), caution=caution)
