@@ -212,9 +212,15 @@ def _show_operators(placement: list[NodePlacement]) -> None:
     out.table("On the NPU (--full: node by node)", ("operator", "nodes", "as"), rows, right=(1,))
 
 
+# "rule silu, with node_1, node_2: Swish as eltwise": what took the node, its others, and what came of them.
+_TAKEN = re.compile(r"(?!as )(.+?)(?:, with .*)?: (?:\w+|[\d,]+ nodes?) as ", re.DOTALL)
+_OTHERS = re.compile(r" together with .*(?=: merge )", re.DOTALL)
+
+
 def _became(row: NodePlacement) -> str:
-    """The reason without names of other nodes."""
-    return re.sub(r" together with [^:;]*", " with others", row.reason.partition(";")[0])
+    """The reason without names of other nodes, so that it is one for all nodes that became the same."""
+    taken = _TAKEN.match(row.reason)
+    return f"by {taken[1]}" if taken else _OTHERS.sub(" with others", row.reason).partition(";")[0]
 
 
 def _why(row: NodePlacement) -> str:

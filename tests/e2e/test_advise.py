@@ -485,3 +485,18 @@ def test_places_of_a_compiled_model_have_their_preposition(tmp_path: Path) -> No
     path = saved(tmp_path / "model.onnx", text)
     said = onedispatch("compile", path, "-o", tmp_path / "model.od")
     assert said.rstrip().endswith("nodes: 2 folded, 1 on npu"), said
+
+
+@pytest.mark.parametrize("name, nodes", [("detector", 57), ("bert_base", 12)])
+def test_what_is_inspected_fits_a_screen_or_two(
+    name: str, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes that one rule took, each with others, are counted as one."""
+    from onedispatch.dispatch.cli import output
+
+    monkeypatch.setattr(output.console, "_width", 80)
+    text = onedispatch("inspect", f"models/light/{name}.onnx")
+    assert 15 < len(text.splitlines()) < 80
+    rule = "silu" if name == "detector" else "attention"
+    assert f"{nodes} by rule {rule}" in text
+    assert max(map(len, text.splitlines())) <= 80

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +101,18 @@ ROWS = [
 ]
 
 
-def printed(width: int, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True, **more: Any) -> list[str]:
+def printed(
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    terminal: bool = True,
+    rows: Sequence[Sequence[str]] = ROWS,
+    **more: Any,
+) -> list[str]:
     file = io.StringIO()
     own = Console(file=file, width=width, force_terminal=terminal, color_system=None, **more)
     monkeypatch.setattr(output, "console", own)
-    output.table("Placement", NAMES, ROWS, right=(3,))
+    output.table("Placement", NAMES, rows, right=(3,))
     return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
 
 
@@ -123,6 +130,19 @@ def test_tables_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_piped_has_whole_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "…" not in "\n".join(printed(60, monkeypatch, terminal=False))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_words_stay_whole_where_there_is_room(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is wider than its share of 80 columns, beside columns that want more than theirs."""
+    name = "detections/nonzero_of_everything_1"
+    reason = "the shape of its result depends on its data, and is known only at run time"
+    edit = "compute in float32 what is float64, and cut nodes off the end"
+    rows = [(name, "NonZero", reason, "1", edit), ("relu", "Relu", "", "2", "")]
+    lines = printed(80, monkeypatch, terminal=terminal, rows=rows)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= 80 and name in text and "…" not in text
+    assert set(f"{reason} {edit}".split()) <= set(re.findall(r"[^\s│]+", text))
 
 
 def test_where_nodes_run_has_a_colour_unless_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
