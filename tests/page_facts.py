@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from onedispatch.dispatch.page.facts import ExecutableFacts, PageFacts
@@ -46,7 +47,7 @@ def facts(count: int, name: Callable[[int], str] = layer_name, *, macs: bool = F
     names = [[name(at) for at in those] for those in members]
     profile = _profile(names, chance)
     if macs:
-        profile = profile.with_macs({name: chance.randrange(1 << 20) for those in names for name in those})
+        profile = replace(profile, rows=[replace(r, macs=chance.randrange(1 << 20)) for r in profile.rows])
     one = ExecutableFacts(
         _inspected(rows, names),
         [members],

@@ -159,7 +159,16 @@ GRAPH = record(
     ),
 )
 SLOT = row(name=TEXT, type=NUMBERS, shape=SHAPE, offset=NAT, row_pitch=NAT)
-OP = row(name=TEXT, op_type=TEXT, nodes=TEXTS, timer=NAT, arguments=TEXTS, schedule=TEXTS, work_basis=TEXT)
+OP = row(
+    name=TEXT,
+    op_type=TEXT,
+    nodes=TEXTS,
+    timer=NAT,
+    arguments=TEXTS,
+    schedule=TEXTS,
+    work_basis=TEXT,
+    macs=NAT,
+)
 _WORD = integer(0, (1 << 32) - 1)
 LINKED = row(digest=_WORD, types=_WORD, code_bytes=integer(0, 1 << 20), name=TEXT)
 RELOAD = row(before=NAT, timer=NAT, nbytes=NAT, kernels=TEXT)

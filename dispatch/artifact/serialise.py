@@ -173,6 +173,7 @@ def _step_to(writer: Writer, step: Step, constant: Constant) -> Plain:
                 list(op.arguments),
                 list(op.schedule),
                 op.work_basis,
+                op.macs,
             ]
             for op in step.ops
         ],
@@ -199,8 +200,8 @@ def _step_from(reader: Reader, plain: Plain, constant: Constant) -> Step:
         tuple(_slot_from(slot) for slot in plain["inputs"]),
         tuple(_slot_from(slot) for slot in plain["outputs"]),
         tuple(
-            OpInfo(name, kind, tuple(nodes), timer, tuple(arguments), tuple(schedule), basis)
-            for name, kind, nodes, timer, arguments, schedule, basis in plain["ops"]
+            OpInfo(name, kind, tuple(nodes), timer, tuple(arguments), tuple(schedule), *rest)
+            for name, kind, nodes, timer, arguments, schedule, *rest in plain["ops"]
         ),
         plain["scratch_bound"],
         Image(tuple(Linked(*linked) for linked in plain["image"])),

@@ -73,7 +73,7 @@ def profile(
     one = next(one for one in every if one.executable is latest)
     if html is not None:
         write_page(html, model, compiled, rows_of(compiled, every), seen)
-    found = (report.profile or Profile(Machine.of(compiled.target))).with_macs(seen.macs.macs.by_node)
+    found = report.profile or Profile(Machine.of(compiled.target))
     if json:
         out.print_json({"summary": one.summary.as_dict(), "edits": one.edits, "profile": found.as_dict()})
         return

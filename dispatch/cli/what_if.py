@@ -17,12 +17,10 @@ from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.what_if_flags import WhatIfFlags
 from onedispatch.dispatch.compiler.options import CompileOptions
-from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.dispatch.driver.requested import READING
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.tools import what_if
 from onedispatch.dispatch.tools.batching import check_batched, leading, with_batch
-from onedispatch.dispatch.tools.macs import MacCounter, Macs
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError
 
@@ -45,23 +43,21 @@ class Subject:
     shapes: opening.Shapes
     taken: opening.Shapes = field(default_factory=dict)  # of the first case, where dimensions stayed open
 
-    def compiled(self, device: Device, batch: int | None) -> tuple[CompiledModel, Macs]:
+    def compiled(self, device: Device, batch: int | None) -> CompiledModel:
         """See ``what_if.Compiled``."""
         from onedispatch.dispatch.driver.compile_model import compile_imported
 
         options = CompileOptions.on(device, **self.choices)
         graph = self.graph if batch is None else with_batch(self.graph, batch)
         shapes = self.shapes if batch is None else _resized(self.shapes, graph, batch)
-        counter = MacCounter()
-        with observed(counter):
-            model = compile_imported(graph, options, shapes)
-            if not model.executables:
-                taken, model = opening.first_executable(model, shapes, quiet=True)
-                known = {*self.taken, *shapes}
-                self.taken.update({name: shape for name, shape in taken.items() if name not in known})
+        model = compile_imported(graph, options, shapes)
+        if not model.executables:
+            taken, model = opening.first_executable(model, shapes, quiet=True)
+            known = {*self.taken, *shapes}
+            self.taken.update({name: shape for name, shape in taken.items() if name not in known})
         if batch is not None:
             check_batched(self.graph, model.used_last()[1].outputs, batch)
-        return model, counter.macs
+        return model
 
 
 def _resized(shapes: opening.Shapes, graph: Graph, batch: int) -> opening.Shapes:
@@ -123,9 +119,6 @@ def _show(name: str, answers: Sequence[what_if.Row]) -> None:
     for row in answers:
         if row.error:
             out.say(f"\n{', '.join(_asked(row.case))}: {row.error}")
-    missing = sorted({op for row in answers for op in row.uncounted})
-    if missing:
-        out.say(f"\n+: without the products inside {', '.join(missing)}")
 
 
 def _asked(case: what_if.Case) -> list[str]:
@@ -142,7 +135,7 @@ def _cells(row: what_if.Row, batched: bool) -> list[str]:
         *each,
         f"{row.cores_busy:.0%}",
         f"{row.ddr_bytes / 1e6:,.2f}",
-        f"{_count(row.macs)}{'+' if row.uncounted else ''}",
+        _count(row.macs),
         str(row.host_nodes),
         row.bound_by,
     ]

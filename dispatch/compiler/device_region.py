@@ -76,6 +76,10 @@ class PlacedOperator:
         return explanation_of(self.operator, named(self.nodes))
 
     @cached_property
+    def macs(self) -> int:
+        return int(self.ask(lambda op: op.count_macs()))
+
+    @cached_property
     def const_bytes(self) -> int:
         return int(self.ask(lambda op: op.const_bytes))
 

@@ -261,7 +261,8 @@ class _Emitter:
             nodes = tuple(node.name for node in placed.nodes)
             lines = tuple(_describe(placed, e, bindings) for e in entries)
             kind = op.kind or type(op).__name__
-            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, placed.schedule, op.work_basis))
+            said = placed.schedule, op.work_basis, placed.macs
+            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, *said))
         parts += self._reload(len(self.ops), loads)
         fused = fuse(parts, dict(enumerate(storage.sizes)), names)
         return written_ahead(fused).to_bytes(), infos

@@ -87,6 +87,7 @@ class OpInfo:
     arguments: tuple[str, ...] = ()  # its arg map after fusion, one line per entry
     schedule: tuple[str, ...] = ()
     work_basis: str = ""  # of a custom kernel: where its counted work comes from
+    macs: int = 0  # multiply-accumulates of its products
 
 
 @dataclass(frozen=True)

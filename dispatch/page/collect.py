@@ -15,7 +15,6 @@ from onedispatch.dispatch.page.edges import EdgeObserver, edges_of_steps
 from onedispatch.dispatch.page.facts import ExecutableFacts, PageFacts
 from onedispatch.dispatch.page.scratch import alive
 from onedispatch.dispatch.runtime import clock
-from onedispatch.dispatch.tools.macs import MacCounter
 from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.text import counted
 
@@ -25,14 +24,13 @@ class Seen:
     """What passes showed of a model while it was compiled, which an executable does not keep."""
 
     edges: EdgeObserver = field(default_factory=EdgeObserver)
-    macs: MacCounter = field(default_factory=MacCounter)  # of the executable compiled last
 
 
 @contextmanager
 def observing() -> Iterator[Seen]:
     """Sees what is compiled inside, for ``facts_of``."""
     seen = Seen()
-    with observed(seen.edges), observed(seen.macs):
+    with observed(seen.edges):
         yield seen
 
 
@@ -67,9 +65,7 @@ def _executable(
         return replace(facts, unprofiled=error.statement())
     if report.profile is None or not report.profile.rows:
         return replace(facts, unprofiled="nothing runs on the device")
-    latest = executable is compiled.used_last()[1]
-    profile = report.profile.with_macs(seen.macs.macs.by_node) if latest else report.profile
-    return replace(facts, profile=profile.as_dict())
+    return replace(facts, profile=report.profile.as_dict())
 
 
 def _model(name: str, compiled: CompiledModel) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ class RowProfile:
     ``parts``: cycles of the critical path; their sum is ``cycles``. ``busy``: cycles of compute of all cores.
     ``read``, ``written``: bytes of device memory, ``bursts`` in whole bursts. ``ideal``: the cycles that are
     left if all cores compute the same and device memory is never idle: the longer of the two. ``macs``:
-    multiply-accumulates that its nodes ask for, where they were counted (``with_macs``).
+    multiply-accumulates of its products.
     """
 
     name: str
@@ -181,14 +181,14 @@ class Profile:
         return self.machine.ddr_bytes_per_cycle * self.machine.array_hz / 1e9
 
     @property
-    def tops(self) -> float:
-        """1e12 operations per second that the counted multiply-accumulates make, two for each."""
-        return tops_of(sum(row.macs for row in self.rows), self.cycles, self.machine.array_hz)
+    def macs(self) -> int:
+        """Multiply-accumulates of products."""
+        return sum(row.macs for row in self.rows)
 
-    def with_macs(self, by_node: Mapping[str, int]) -> Profile:
-        """Returns the profile with the multiply-accumulates of the model's nodes, by name, in its rows."""
-        rows = [replace(row, macs=sum(by_node.get(node, 0) for node in row.nodes)) for row in self.rows]
-        return replace(self, rows=tuple(rows))
+    @property
+    def tops(self) -> float:
+        """1e12 operations per second: two for each multiply-accumulate of products."""
+        return tops_of(self.macs, self.cycles, self.machine.array_hz)
 
     def kinds(self) -> list[KindProfile]:
         """Sums by kind of operator, most cycles first."""
@@ -265,17 +265,17 @@ def profile_of(raw: Mapping[str, Any], step: DeviceStep, device: Device) -> Prof
 
 
 def _rows(found: Mapping[str, Any], step: DeviceStep, machine: Machine) -> Iterator[RowProfile]:
-    marks = {op.timer: (op.name, op.op_type, op.nodes) for op in step.ops}
-    marks |= {reload.timer: (reload.kernels, RELOAD, ()) for reload in step.reloads}
-    marks |= {0: (LAUNCH, LAUNCH, ()), -1: (END, END, ())}
+    marks = {op.timer: (op.name, op.op_type, op.nodes, op.macs) for op in step.ops}
+    marks |= {reload.timer: (reload.kernels, RELOAD, (), 0) for reload in step.reloads}
+    marks |= {0: (LAUNCH, LAUNCH, (), 0), -1: (END, END, (), 0)}
     start = 0
     for window in found["windows"]:
-        name, kind, nodes = marks.get(window["timer"], (f"timer {window['timer']}", END, ()))
+        name, kind, nodes, macs = marks.get(window["timer"], (f"timer {window['timer']}", END, (), 0))
         cycles, busy, bursts = window["cycles"], window["busy"], window["bursts"]
         ideal = max(-(-busy // machine.cores), int(bursts / machine.ddr_bytes_per_cycle))
         parts = dict(zip(found["parts"], window["parts"], strict=True))
         moved = window["read"], window["written"], bursts
-        yield RowProfile(name, kind, nodes, 0, start, cycles, parts, busy, *moved, min(ideal, cycles))
+        yield RowProfile(name, kind, nodes, 0, start, cycles, parts, busy, *moved, min(ideal, cycles), macs)
         start += cycles
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.runtime.profile import Profile
-from onedispatch.dispatch.tools.macs import Macs
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.text import counted, did_you_mean
@@ -56,7 +55,7 @@ class Row:
     """The answer. ``error`` says why there is none; the numbers are 0 then.
 
     ``us_per_sample`` is by the batch; None where none is asked for. ``macs`` are multiply-accumulates of
-    nodes on the device, ``uncounted`` operators there of which they are not known.
+    products on the device.
     """
 
     case: Case
@@ -70,7 +69,6 @@ class Row:
     ddr_bytes: int = 0
     ddr_burst_bytes: int = 0
     macs: int = 0
-    uncounted: tuple[str, ...] = ()
     host_nodes: int = 0
     bound_by: str = ""
     error: str = ""
@@ -82,12 +80,12 @@ class Row:
             return asked | {"error": self.error}
         names = (
             *("us", "us_per_sample", "launch_us", "cycles", "dispatches", "cores_busy"),
-            *("ddr_bytes", "ddr_burst_bytes", "macs", "uncounted", "host_nodes", "bound_by"),
+            *("ddr_bytes", "ddr_burst_bytes", "macs", "host_nodes", "bound_by"),
         )
         return asked | {name: getattr(self, name) for name in names} | {"error": ""}
 
 
-Compiled = Callable[[Device, int | None], tuple[CompiledModel, Macs]]
+Compiled = Callable[[Device, int | None], CompiledModel]
 """The model for a device and a batch. Raises ``OneDispatchError`` where it does not fit."""
 
 
@@ -102,11 +100,10 @@ def rows(cases: Sequence[Case], compiled: Compiled) -> Iterator[Row]:
 
 def _row(case: Case, compiled: Compiled) -> Row:
     target = case.target()
-    model, macs = compiled(target, case.batch)
+    model = compiled(target, case.batch)
     report = model.timing()
     profile = report.profile
     placed = model.used_last()[1].placement
-    count, uncounted = macs.of({one.node for one in placed if one.device == "npu"})
     us = report.seconds * 1e6
     return Row(
         case,
@@ -119,8 +116,7 @@ def _row(case: Case, compiled: Compiled) -> Row:
         profile.busy_share if profile else 0.0,
         report.ddr_bytes_read + report.ddr_bytes_written,
         report.ddr_burst_bytes,
-        count,
-        uncounted,
+        profile.macs if profile else 0,
         sum(one.device == "cpu" for one in placed),
         _bound(profile),
     )

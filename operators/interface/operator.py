@@ -132,6 +132,10 @@ class Operator:
         other.__dict__ = {k: v for k, v in self.__dict__.items() if k not in derived} | fields
         return other
 
+    def count_macs(self) -> int:
+        """Multiply-accumulates of its products, from shapes: those with padding too; 0 where it has none."""
+        return 0
+
     def in_narrow_sums(self) -> Operator:
         """The same with sums that wait in the type of its results, rounded after every step; or itself."""
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -311,6 +312,12 @@ class Conv(Operator):
         if 0 in self.output.shape or 0 in self.x.shape:
             return []
         return [self._depthwise_nest() if self.depthwise else self._grouped_nest()]
+
+    def count_macs(self) -> int:
+        if 0 in self.output.shape or 0 in self.x.shape:
+            return 0
+        results = self.images * self.made * self.planes.frames * prod(self.planes.out_plane)
+        return results * self.planes.channels // self.groups * self.window.taps
 
     # -- planes: rows, and operands of them -----------------------------------------------------
 

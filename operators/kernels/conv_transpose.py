@@ -100,6 +100,9 @@ class PhaseConvs(Operator):
             weights += part.weights.size
         return found
 
+    def count_macs(self) -> int:
+        return sum(part.count_macs() for part in self.parts)
+
     def _placed(self, x: Operand | Packed, number: int, weights: int) -> Operand | Packed:
         """The operand of a part as one of all: packed weights by its number, others at their place."""
         if isinstance(x, Packed):

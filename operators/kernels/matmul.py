@@ -315,6 +315,12 @@ class MatMul(Operator):
             for part, steps, offsets in peel(sizes, strides, MAX_DIMS - 2)
         ]
 
+    def count_macs(self) -> int:
+        if self.matrices is not None:
+            a, _, out = self.matrices
+            return prod(out.shape) * a.shape[-1]
+        return self.output.size * self._matrix(self.a, self.trans_a, column=False)[0][-1]
+
     def _nests_seen(self, a: Matrix, b: Matrix, out: Matrix) -> list[Nest]:
         batch, (m, n), k = out.shape[:-2], out.shape[-2:], a.shape[-1]
         views = [View(x.strides[:-2]) for x in (a, b, out)]

@@ -188,6 +188,9 @@ class MatMulNBits(Operator):
         scalars = {"bits": self.bits, **self.activation.scalars}
         return [Nest(GEMM_NBITS, dims, (a, b), (out,), {"m": 0, "n": 1}, scalars, k_extent=blocks)]
 
+    def count_macs(self) -> int:
+        return self.output.size * self.a.shape[-1]
+
     def _parts(self, size: int) -> list[PackedPart]:
         parts = [PackedPart("b", DTYPES["u8"], ((K, 0), (None, size), (1, 0)))]
         parts.append(PackedPart("scale", self.scales.element, ((K, 0), (1, 0))))

@@ -214,6 +214,11 @@ class Recurrent(Operator):
             for nest in self._step(layer.steps - 1 - step if reverse else step, step == 0, d)
         ]
 
+    def count_macs(self) -> int:
+        """Those with the state: x has been multiplied before."""
+        layer = self.layer
+        return layer.steps * layer.batch * layer.hidden**2 * sum(cell.gates for cell in self.cells)
+
     @cached_property
     def _resident(self) -> bool:
         """Whether cores keep the recurrent weights from step to step: constants of which each core has its

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.base.native import core
+from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.runtime.device import DeviceSession
 from onedispatch.dispatch.runtime.profile import BOUNDS, PARTS
 from tests.e2e.test_recording import NETWORKS, feed, network
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -133,3 +138,51 @@ def test_the_device_refuses_nothing_and_says_nothing_unless_asked() -> None:
     loaded = DeviceSession(od.transactions.find_device("npu2")).load(step)
     loaded.run(feed("image", 0))
     assert loaded.report().profile is None
+
+
+QUANTISED = """<ir_version: 8, opset_import: ["": 17]> g (float[1,3,8,8] x) => (float[1,5,6,6] y)
+<float s={0.05}, int8 z={0}>
+{
+ [qx] q = QuantizeLinear(x, s, z)
+ [dx] a = DequantizeLinear(q, s, z)
+ [dw] b = DequantizeLinear(w, s, z)
+ [conv] c = Conv(a, b)
+ [qy] r = QuantizeLinear(c, s, z)
+ [dy] y = DequantizeLinear(r, s, z)
+}"""
+
+
+def quantised() -> onnx.ModelProto:
+    """A convolution of int8, between QuantizeLinear and DequantizeLinear."""
+    model = onnx.parser.parse_model(QUANTISED)
+    weights = np.random.default_rng(3).integers(-9, 9, (5, 3, 3, 3)).astype(np.int8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
+CONVS_OF_DIGITS = 64 * 16 * 9 + 16 * 32 * 16 * 9
+PRODUCTS = [(quantised(), (1, 3, 8, 8), 36 * 5 * 27), (DIGITS, (1, 1, 8, 8), CONVS_OF_DIGITS + 128 * 10)]
+
+
+@pytest.mark.parametrize(("model", "shape", "macs"), PRODUCTS, ids=["quantised", "digits"])
+def test_products_are_counted_wherever_a_profile_is_from(
+    model: Any, shape: tuple[int, ...], macs: int, tmp_path: Path
+) -> None:
+    name = od.compile(model).inputs[0].name
+    compiled = od.compile(model, shapes={name: shape}, fallback="error")
+    compiled.save(tmp_path / "m.od")
+    session = od.InferenceSession(compiled)
+    session.run(None, {name: np.ones(shape, np.float32)})
+    assert session.last_run is not None
+    for report in (compiled.timing(), od.load(tmp_path / "m.od").timing(), session.last_run):
+        profile = report.profile
+        assert profile is not None and profile.macs == macs
+        assert profile.tops == profile.as_dict()["tops"] == pytest.approx(2e-12 * macs / report.seconds)
+
+
+def test_the_command_counts_products_of_integers_and_of_saved_models(tmp_path: Path) -> None:
+    onnx.save(quantised(), tmp_path / "q.onnx")
+    od.compile(quantised()).save(tmp_path / "q.od")
+    for file in ("q.onnx", "q.od"):
+        result = CliRunner().invoke(app, ["profile", str(tmp_path / file)])
+        assert result.exit_code == 0 and "\nproducts: 0.0" in result.stdout, result.output
