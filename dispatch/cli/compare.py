@@ -12,7 +12,7 @@ import typer
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import comparison, opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.models import InputFlags, feed_of
+from onedispatch.dispatch.cli.models import InputFlags, feed_of, shapes_in
 from onedispatch.dispatch.cli.samples import SampleFlags
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.session import InferenceSession
@@ -83,7 +83,7 @@ def compare(
         _beside_saved(asked, session, compiled, feed_of(session, compiled, given, compiling.shapes), json)
         return
     feeds, shapes = taken.feeds(session, compiled, given, compiling.shapes)
-    with opening.taken_as_one(compiled, shapes):
+    with opening.taken_sizes(compiled, shapes, shapes_in(feeds[0])):
         errors = _errors(asked, against, compiled, feeds)
     found = _found(errors, feeds, beside)
     if json:
@@ -104,7 +104,7 @@ def _beside_saved(
     json: bool,
 ) -> None:
     feed, shapes = given
-    with opening.taken_as_one(compiled, shapes), out.working("running"):
+    with opening.taken_sizes(compiled, shapes, shapes_in(feed)), out.working("running"):
         answers = session.run(None, feed)
     found = asked.compared(feed, answers, compiled)
     if json:

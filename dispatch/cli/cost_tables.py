@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.tools.cost_diff import CostDiff, OperatorChange
@@ -117,21 +117,34 @@ def cost_line(record: CostRecord) -> str:
     return ", ".join(parts)
 
 
-def verdict_line(verdict: Verdict) -> str:
+def verdict_line(verdicts: Sequence[Verdict]) -> str:
     """The last line of a gate."""
-    return "gate met" if verdict.met else f"gate not met: {counted(len(verdict.failures), 'failure')}"
+    failures = sum(len(one.failures) for one in verdicts)
+    return f"gate not met: {counted(failures, 'failure')}" if failures else "gate met"
 
 
-def show_verdict(verdict: Verdict, full: bool) -> None:
+def show_verdicts(verdicts: Sequence[Verdict], full: bool) -> None:
     """Failures first, a line each, which a script finds by its first word; then the tables."""
-    for failure in verdict.failures:
-        out.say(f"FAILED {failure}")
-    if verdict.diff is not None:
-        show_diff(verdict.diff, full)
-    for note in verdict.notes:
-        out.say(f"note: {note}")
-    out.say(cost_line(verdict.record))
-    out.say(verdict_line(verdict))
+    for one in verdicts:
+        for failure in one.failures:
+            out.say(f"FAILED {_of_sizes(one, failure.option)}: {failure.found}")
+    for one in verdicts:
+        if one.diff is not None:
+            show_diff(one.diff, full)
+        for line in _lines(one):
+            out.say(line)
+    out.say(verdict_line(verdicts))
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    notes = [f"note: {_of_sizes(verdict, note)}" for note in verdict.notes]
+    cost = [] if verdict.record is None else [_of_sizes(verdict, cost_line(verdict.record))]
+    return [*notes, *cost]
+
+
+def _of_sizes(verdict: Verdict, text: str) -> str:
+    """``text``, of several sizes with the one that it is about."""
+    return f"{text}, {verdict.sizes}" if verdict.sizes else text
 
 
 def diff_markdown(diff: CostDiff, full: bool) -> str:
@@ -149,10 +162,15 @@ def _operator_cells(one: OperatorChange) -> tuple[str, ...]:
     return out.as_markdown(name), out.as_markdown(kind), *rest
 
 
-def verdict_markdown(verdict: Verdict, full: bool) -> str:
+def verdict_markdown(verdicts: Sequence[Verdict], full: bool) -> str:
     """The same of a gate, with what failed at the top."""
-    lines = map(out.as_markdown, (cost_line(verdict.record), *verdict.notes))
-    head = [f"### OneDispatch: {verdict_line(verdict)}", *lines]
-    failed = "\n".join(f"- `{one.option}`: {out.as_markdown(one.found)}" for one in verdict.failures)
+    lines = [out.as_markdown(line) for one in verdicts for line in _lines(one)]
+    head = [f"### OneDispatch: {verdict_line(verdicts)}", *lines]
+    failed = "\n".join(
+        f"- `{failure.option}`: {out.as_markdown(_of_sizes(one, failure.found))}"
+        for one in verdicts
+        for failure in one.failures
+    )
     page = "\n\n".join([*head, *([failed] if failed else [])]) + "\n"
-    return page if verdict.diff is None else f"{page}\n{diff_markdown(verdict.diff, full)}"
+    diffs = [diff_markdown(one.diff, full) for one in verdicts if one.diff is not None]
+    return "\n".join([page, *diffs])

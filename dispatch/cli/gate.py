@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import opening
 from onedispatch.dispatch.cli import output as out
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import check_target, write_file
 
 if TYPE_CHECKING:
+    from onedispatch.dispatch.compiler.executable import Executable
     from onedispatch.dispatch.tools.cost_record import CostRecord
-    from onedispatch.dispatch.tools.gate import Limits
+    from onedispatch.dispatch.tools.gate import Limits, Verdict
 
 NOT_MET = 2  # the exit code
 
@@ -121,14 +123,17 @@ def gate(
     look faster; --max-regression holds each operator to the same. Each failure is a line that begins with
     FAILED and names its option; then comes what changed, operator by operator.
 
+    A batch that the model leaves open is 1. Other open dimensions are to be named, --shape x=1,3,224,224: a
+    limit on guessed sizes is no gate, which fails. A file that was compiled for several sizes is held to the
+    limits at each of them, or at the one that --shape names.
+
     Exit codes: 0 where the gate is met, 2 where it is not, 1 for errors: a model that does not compile, a
     baseline that is none, or one of another device, other options or shapes.
     """
-    from onedispatch.dispatch.cli.cost_tables import show_verdict, verdict_markdown
-    from onedispatch.dispatch.tools.cost_diff import compare_costs
-    from onedispatch.dispatch.tools.gate import judge
+    from onedispatch.dispatch.cli.cost_tables import show_verdicts, verdict_markdown
+    from onedispatch.dispatch.tools.gate import as_dict
 
-    wanted, (tolerance, most) = limits.limits, against.shares
+    wanted, _ = limits.limits, against.shares
     if not wanted.any and against.baseline is None and against.write_baseline is None:
         raise InputError(
             "gate", "no limit", "limits such as --max-us 5000 or --no-cpu, or --baseline", "state one"
@@ -138,26 +143,64 @@ def gate(
     before = against.before
     if before is not None and against.write_baseline is not None:
         check_target(against.write_baseline)
-    record = measured(model, compiling)
-    diff = None if before is None else compare_costs(before, record, tolerance)
-    verdict = judge(record, wanted, diff, most)
-    if against.write_baseline is not None:
+    verdicts = _verdicts(model, compiling, against, before, wanted)
+    record = verdicts[0].record
+    if against.write_baseline is not None and record is not None:
         write_file(against.write_baseline, record.to_bytes())
     if markdown is not None:
-        write_file(markdown, verdict_markdown(verdict, full).encode())
+        write_file(markdown, verdict_markdown(verdicts, full).encode())
     if json:
-        out.print_json(verdict.as_dict())
+        out.print_json(as_dict(verdicts))
     else:
-        show_verdict(verdict, full)
-    if not verdict.met:
+        show_verdicts(verdicts, full)
+    if not all(one.met for one in verdicts):
         raise typer.Exit(NOT_MET)
+
+
+def _verdicts(
+    model: str,
+    compiling: opening.CompileFlags,
+    against: BaselineFlags,
+    before: CostRecord | None,
+    wanted: Limits,
+) -> list[Verdict]:
+    """The verdict on each of the sizes that the model is compiled for, and on none that would be guessed.
+
+    Raises ``InputError`` for a baseline, which is of one size, beside several.
+    """
+    from onedispatch.dispatch.tools.cost_diff import compare_costs
+    from onedispatch.dispatch.tools.gate import judge, unmeasured
+
+    tolerance, most = against.shares
+    compiled, shapes = opening.open_model(model, compiling), compiling.shapes
+    if not compiled.executables and (unknown := opening.guessed(compiled, shapes)):
+        fits = opening.suggested(compiled, shapes) or "--shape input=sizes"
+        return [unmeasured(", ".join(map(str, unknown)), f"name them, for instance {fits}")]
+    compiled = opening.concrete(compiled, shapes)
+    executables = opening.agreeing(compiled, shapes)
+    several = len(executables) > 1
+    if several and (against.baseline or against.write_baseline):
+        option = "--baseline" if against.baseline else "--write-baseline"
+        keys = "; ".join(key for key, _ in executables)
+        raise InputError(option, f"a model of several sizes: {keys}", "one of them", "name it by --shape")
+    verdicts = []
+    for key, executable in executables:
+        record = _record(compiled, model, executable)
+        diff = None if before is None else compare_costs(before, record, tolerance)
+        verdicts.append(replace(judge(record, wanted, diff, most), sizes=key if several else ""))
+    return verdicts
 
 
 def measured(model: str, compiling: opening.CompileFlags) -> CostRecord:
     """What a model costs, by the clock."""
+    compiled = opening.with_executable(model, compiling)
+    return _record(compiled, model, compiled.used_last()[1])
+
+
+def _record(compiled: CompiledModel, model: str, executable: Executable) -> CostRecord:
+    from onedispatch.dispatch.runtime.clock import report_of
     from onedispatch.dispatch.tools.cost_record import record_of
 
-    compiled = opening.with_executable(model, compiling)
     with out.working("timing"):
-        report = compiled.timing()
-    return record_of(compiled, report, Path(model).name, opening.file_of(model))
+        report = report_of(executable, compiled.target)
+    return record_of(compiled, report, Path(model).name, opening.file_of(model), executable)

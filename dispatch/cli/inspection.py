@@ -59,6 +59,10 @@ def inspect(
     Of a node on the host: the bound that failed, the nearest that would map, the engine that computes it.
     Of others: what they became, alone, together with others, by a rule or by their function body; and which
     rules nearly fit.
+
+    Of a file that was compiled for several sizes each has its verdict, or the one that --shape names. --json
+    is a list with an entry for each of them, whose "summary" has the verdict; with --passes one more entry
+    follows, {"passes": [...]}.
     """
     from onedispatch.dispatch.page.collect import observing
 
@@ -66,7 +70,7 @@ def inspect(
     if passes or dump_passes is not None or html is not None:
         compiling = replace(compiling, cache=False)  # passes that do not run cannot be seen
     with pass_observers(passes, dump_passes) as report, observing() as seen:
-        compiled = with_executable(model, compiling)
+        compiled = with_executable(model, compiling, every=True)
     found = inspected(compiled, model, compiling)
     rows = rows_of(compiled, found)
     if html is not None:
@@ -81,7 +85,11 @@ def inspect(
         return
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
+    if len(found) > 1:
+        verdict.show_each((one.key, one.summary) for one in found)
     for one in found:
+        if len(found) > 1:
+            out.tell(f"\n{one.key}:")
         verdict.show(one.summary, one.edits, full=full)
         out.tell(f"\n{compiled.device}, {compiled.precision}, {one.key}\n")
         for name, array in compiled.frozen.items():
@@ -107,9 +115,9 @@ class Inspected:
 def inspected(
     compiled: CompiledModel, model: str, compiling: opening.CompileFlags, only: Executable | None = None
 ) -> list[Inspected]:
-    """All executables of a model, or ``only`` that one."""
+    """The executables of a model that the flags let be, or ``only`` that one."""
     session, found = InferenceSession(compiled), []
-    for key, executable in compiled.executables.items():
+    for key, executable in opening.agreeing(compiled, compiling.shapes):
         if only is not None and executable is not only:
             continue
         placement = session.placed(key, executable)

@@ -94,7 +94,7 @@ def run(
         trace=running.trace is not None,
     )
     feed, shapes = feed_of(session, compiled, given, compiling.shapes)
-    with opening.taken_as_one(compiled, shapes):
+    with opening.taken_sizes(compiled, shapes, shapes_in(feed)):
         values = _values(session, feed, quiet=json)
     names = [info.name for info in session.get_outputs()]
     _write_arrays(output, names, values)
@@ -114,11 +114,17 @@ def feed_of(
 ) -> tuple[dict[str, Array], opening.Shapes]:
     """The values of inputs, as the flags say, and the shapes that are known before they are made up."""
     feed = out.parse_inputs(given.inputs)
-    shapes = opening.shapes_of(compiled, named) | {n: feed[n].shape for n in feed}
+    shapes = opening.shapes_of(compiled, named | shapes_in(feed)) | shapes_in(feed)
     if given.random:
+        opening.tell_taken(compiled, named | shapes_in(feed))
         missing = [info for info in session.get_inputs() if info.name not in feed]
-        feed |= opening.random_feed(missing, shapes, given.seed)
+        feed |= opening.random_feed(missing, opening.sized(compiled, shapes), given.seed)
     return feed, shapes
+
+
+def shapes_in(feed: dict[str, Array]) -> opening.Shapes:
+    """The shapes of arrays, by name."""
+    return {name: array.shape for name, array in feed.items()}
 
 
 def _values(session: InferenceSession, feed: dict[str, Array], *, quiet: bool) -> list[Any]:
@@ -245,6 +251,9 @@ def time_model(
     called. --device asks about any NPU: one of `onedispatch devices`, or a file of your own. Nodes on the
     host take no time; what needs data is not checked.
 
+    Of a file that was compiled for several sizes each has its verdict, under "sizes" with --json; the report
+    is of the last, or of the one that --shape names.
+
     --devices, --batch and --sweep make one table of all their combinations: time, how busy the cores are,
     bytes of device memory and multiply-accumulates, which stand for energy, and the resource that bounds
     each. A combination that does not fit says why, and the others go on; the exit code is 1 where none fits.
@@ -259,13 +268,20 @@ def time_model(
 
         what_if.answer(model, compiling, asked, json)
         return
-    compiled = with_executable(model, compiling)
+    compiled = with_executable(model, compiling, every=trace is None)
+    executables = opening.agreeing(compiled, compiling.shapes)
     with out.working("timing"):
+        each = verdict.of_each(compiled, executables) if len(executables) > 1 else {}
         report = compiled.timing(trace=trace is not None)
     traces.write_asked(trace, report, json)
     summary = verdict.of(compiled, report)
     if json:
-        out.print_json({"device": compiled.device, "summary": summary.as_dict(), "report": report.as_dict()})
+        sizes = {"sizes": {key: one.as_dict() for key, one in each.items()}} if each else {}
+        found = {"device": compiled.device, "summary": summary.as_dict(), "report": report.as_dict()}
+        out.print_json(found | sizes)
         return
+    verdict.show_each(each.items())
+    if each:
+        out.tell(f"\n{executables[-1][0]}, the last; --shape names another:")
     verdict.show(summary)
     out.tell(str(report))

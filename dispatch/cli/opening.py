@@ -22,6 +22,7 @@ from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.cli import completion
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.progress import compiling
+from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.compiler.options import CAST_POLICIES, FALLBACKS, GROUPS, SUMS, ImportOptions
 from onedispatch.dispatch.driver.cache_folder import folder as cache_folder
 from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared, with_profiles
@@ -204,27 +205,38 @@ def open_model(name: str, flags: CompileFlags) -> CompiledModel:
         return compile_model(source(Path(name)), **options.given, shapes=bound)
 
 
-def with_executable(model: str, flags: CompileFlags) -> CompiledModel:
-    """The model with an executable; dimensions that stay open are taken as 1."""
-    return concrete(open_model(model, flags), flags.shapes)
+def with_executable(model: str, flags: CompileFlags, *, every: bool = False) -> CompiledModel:
+    """The model with an executable, compiled for sizes that fit where dimensions stay open.
+
+    Of several that agree with the flags the last is used, and the error stream says so, unless the command
+    shows ``every`` one.
+    """
+    compiled = concrete(open_model(model, flags), flags.shapes)
+    if not every:
+        tell_taken(compiled, flags.shapes)
+    return compiled
 
 
 def concrete(compiled: CompiledModel, shapes: Shapes) -> CompiledModel:
-    """The model with an executable, of ``shapes`` where it has none; dimensions that stay open are 1."""
-    if compiled.executables:
+    """The model whose executable used last is one of ``shapes``; it is compiled where there is none yet."""
+    if compiled.deciding and compiled.executables:
         return compiled
-    return first_executable(compiled, shapes)[1]
+    agreed = agreeing(compiled, shapes)
+    if not agreed:
+        return first_executable(compiled, shapes)[1]
+    return prepared(compiled, sizes_of(agreed[-1][1])) if shapes else compiled
 
 
 def first_executable(
     compiled: CompiledModel, shapes: Shapes, *, quiet: bool = False
 ) -> tuple[Shapes, CompiledModel]:
-    """The model with an executable for ``shapes``, open dimensions taken as 1; and all of its shapes."""
-    inputs = [NodeArg.of(v) for v in compiled.inputs]
-    texts = {one.name: np.full(_shape_of(one, shapes), "", object) for one in inputs if _is_text(one)}
-    feed = random_feed([one for one in inputs if one.name not in texts], shapes, 0) | texts
+    """The model with an executable for ``shapes``, and for sizes that fit where they leave dimensions open;
+    and all of its shapes."""
+    inputs, given = [NodeArg.of(v) for v in compiled.inputs], sized(compiled, shapes)
+    texts = {one.name: np.full(_shape_of(one, given), "", object) for one in inputs if _is_text(one)}
+    feed = random_feed([one for one in inputs if one.name not in texts], given, 0) | texts
     bound = {name: array.shape for name, array in feed.items()}
-    with taken_as_one(compiled, shapes, quiet=quiet):
+    with taken_sizes(compiled, shapes, bound, quiet=quiet):
         cache = ExecutableCache(compiled)
         cache.executable(bound, feed)
     return bound, cache.model
@@ -324,46 +336,74 @@ def _is_text(info: NodeArg) -> bool:
 # -- shapes that a command leaves open -------------------------------------------------------------
 
 
+def sizes_of(executable: Executable) -> Shapes:
+    """The sizes that an executable was compiled for, by input."""
+    return {value.name: value.concrete_shape for value in executable.inputs if value.is_concrete}
+
+
+def agreeing(compiled: CompiledModel, named: Shapes) -> list[tuple[str, Executable]]:
+    """The executables, by their keys, that were compiled for the shapes in ``named``; the latest is last."""
+    return [(k, one) for k, one in compiled.executables.items() if sizes_of(one).items() >= named.items()]
+
+
 def shapes_of(compiled: CompiledModel, named: Shapes) -> Shapes:
     """Returns ``named``, and for the other inputs the shapes of the latest executable that agrees with it."""
-    for executable in reversed(list(compiled.executables.values())):
-        known = {value.name: value.concrete_shape for value in executable.inputs if value.is_concrete}
-        if known.items() >= named.items():
-            return known
-    return named
+    agreed = agreeing(compiled, named)
+    return sizes_of(agreed[-1][1]) if agreed else named
+
+
+def tell_taken(compiled: CompiledModel, named: Shapes) -> None:
+    """Says on the error stream which executable is taken, where ``named`` leaves several."""
+    agreed = agreeing(compiled, named)
+    if len(agreed) > 1:
+        text = f"compiled for {len(agreed)} sizes; taken: {agreed[-1][0]}, the last; --shape names another"
+        out.tell(text, to=out.errors, whole=True)
+
+
+def sized(compiled: CompiledModel, shapes: Shapes) -> Shapes:
+    """``shapes``, and sizes which the model takes for inputs that they leave open, where some are found."""
+    return fitting(compiled, shapes) | shapes
 
 
 @contextmanager
-def taken_as_one(compiled: CompiledModel, shapes: Shapes, *, quiet: bool = False) -> Iterator[None]:
-    """Says on the error stream which dimensions ``shapes`` leaves open, which are 1 then, and sizes that fit;
-    nothing where it is ``quiet``.
+def taken_sizes(
+    compiled: CompiledModel, shapes: Shapes, taken: Shapes, *, quiet: bool = False
+) -> Iterator[None]:
+    """Says on the error stream which sizes were ``taken`` for inputs that ``shapes`` leaves open; nothing
+    where it is ``quiet``.
 
-    Raises ``InputError`` with the same where the model refuses 1.
+    Raises ``InputError`` with the same where the model refuses them.
     """
-    open_inputs = _open_inputs(compiled, shapes)
+    guessed = {one.name: taken[one.name] for one in open_inputs(compiled, shapes) if one.name in taken}
     try:
         yield
-        if open_inputs and not quiet:
-            inputs = ", ".join(map(str, open_inputs))
-            fits = suggested(compiled, shapes) or "--shape input=sizes"
-            out.tell(f"open dimensions of {inputs} are taken as 1; others: {fits}", to=out.errors, whole=True)
+        if guessed and not quiet:
+            tell_guessed(guessed)
     except ModelError as error:
-        if not open_inputs or isinstance(error, InputError):
+        if not guessed or isinstance(error, InputError):
             raise
-        named = suggested(compiled, shapes)
-        inputs = ", ".join(map(str, open_inputs))
         raise InputError(
             "open dimensions",
-            f"none, so that 1 is taken for those of {inputs}; that does not fit: {error.statement()}",
-            f"sizes that fit the model, such as {named}" if named else "sizes that fit the model",
+            f"none, so that {as_flags(guessed)} is taken; that does not fit: {error.statement()}",
+            "sizes that fit the model",
             "name the sizes: --shape input=sizes",
         ) from error
 
 
+def tell_guessed(sizes: Shapes) -> None:
+    """Says on the error stream which sizes a command took for open dimensions."""
+    text = f"sizes of open dimensions are not given; taken: {as_flags(sizes)}"
+    out.tell(text, to=out.errors, whole=True)
+
+
+def as_flags(sizes: Shapes) -> str:
+    """Options that name these sizes: --shape x=1,3,224,224."""
+    return " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in sizes.items())
+
+
 def suggested(compiled: CompiledModel, shapes: Shapes) -> str:
     """Options that name sizes which the model takes, for inputs that ``shapes`` leaves open; "" for none."""
-    fits = fitting(compiled, shapes)
-    return " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in fits.items())
+    return as_flags(fitting(compiled, shapes))
 
 
 def fitting(compiled: CompiledModel, shapes: Shapes) -> Shapes:
@@ -371,7 +411,7 @@ def fitting(compiled: CompiledModel, shapes: Shapes) -> Shapes:
     from onedispatch.dispatch.tools.open_sizes import fitting_sizes
 
     graph = compiled.source
-    inputs = _open_inputs(compiled, shapes)
+    inputs = open_inputs(compiled, shapes)
     if graph is None or compiled.deciding or not inputs:
         return {}
     known = {v.name: v.concrete_shape for v in compiled.inputs if v.is_concrete} | shapes
@@ -379,5 +419,19 @@ def fitting(compiled: CompiledModel, shapes: Shapes) -> Shapes:
     return {one.name: shape for one in inputs if (shape := fits.get(one.name))}  # () of an unknown rank
 
 
-def _open_inputs(compiled: CompiledModel, shapes: Shapes) -> list[Value]:
+def guessed(compiled: CompiledModel, shapes: Shapes) -> list[Value]:
+    """Inputs of which a size has to be guessed: open, not in ``shapes``, no batch, which is taken as 1."""
+    from onedispatch.dispatch.tools.open_sizes import BATCH, kind_of
+
+    inputs, fits = open_inputs(compiled, shapes), fitting(compiled, shapes)
+
+    def known(value: Value, axis: int, size: object) -> bool:
+        batch = kind_of(value, axis) == BATCH and fits.get(value.name, (1,) * (axis + 1))[axis] == 1
+        return isinstance(size, int) or batch
+
+    return [v for v in inputs if v.shape is None or not all(known(v, *one) for one in enumerate(v.shape))]
+
+
+def open_inputs(compiled: CompiledModel, shapes: Shapes) -> list[Value]:
+    """Inputs with open dimensions that ``shapes`` does not name."""
     return [v for v in compiled.inputs if v.name not in shapes and not v.is_concrete and v.dtype]

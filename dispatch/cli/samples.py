@@ -12,7 +12,7 @@ import typer
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import opening
-from onedispatch.dispatch.cli.models import InputFlags, feed_of
+from onedispatch.dispatch.cli.models import InputFlags, feed_of, shapes_in
 from onedispatch.dispatch.frontend.graph import Value
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.tools.dataset import Dataset, Feed, read_dataset
@@ -56,12 +56,14 @@ class SampleFlags:
                 raise InputError("--data", f"{self.data}, beside {other}", "one of them")
             data = dataset(self.data, compiled.inputs, opening.shapes_of(compiled, shapes))
             data = data.spread(self.samples or 8)
-            return data, {name: array.shape for name, array in data[0].items()}
+            return data, shapes_in(data[0])
         if self.samples is not None and not given.random:
             raise InputError("--samples", f"{self.samples} of no data set", "--data, or --random")
-        seeds = range(given.seed, given.seed + (self.samples or 1))
-        made = [feed_of(session, compiled, replace(given, seed=seed), shapes) for seed in seeds]
-        return [feed for feed, _ in made], made[0][1]
+        first, known = feed_of(session, compiled, given, shapes)
+        sizes = shapes_in(first)  # of all: sizes that fit are looked for once
+        seeds = range(given.seed + 1, given.seed + (self.samples or 1))
+        rest = [feed_of(session, compiled, replace(given, seed=seed), sizes)[0] for seed in seeds]
+        return [first, *rest], known
 
 
 def dataset(path: str, inputs: Sequence[Value], shapes: opening.Shapes) -> Dataset:

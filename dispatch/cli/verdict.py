@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.runtime.clock import timed_summary
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.dispatch.runtime.session import InferenceSession
@@ -22,12 +23,24 @@ def of(compiled: CompiledModel, report: RunReport | None = None) -> Summary:
     return timed_summary(compiled, executable, placement, report)
 
 
+def of_each(compiled: CompiledModel, executables: Iterable[tuple[str, Executable]]) -> dict[str, Summary]:
+    """The verdicts on some of a model's executables, by their keys."""
+    session = InferenceSession(compiled)
+    return {key: timed_summary(compiled, one, session.placed(key, one)) for key, one in executables}
+
+
 def of_run(session: InferenceSession, report: RunReport | None) -> Summary | None:
     """The verdict on what a session ran last; None where it ran nothing."""
     if report is None:
         return None
     _, executable = session.model.used_last()
     return timed_summary(session.model, executable, session.placement, report)
+
+
+def show_each(verdicts: Iterable[tuple[str, Summary]]) -> None:
+    """Prints a verdict for each of several sizes, a line each."""
+    for key, summary in verdicts:
+        out.tell(f"{key}: {summary}", style="bold", whole=True)
 
 
 def show(summary: Summary, moved: Mapping[str, str] | None = None, *, full: bool = False) -> None:

@@ -93,7 +93,7 @@ def answer(model: str, compiling: opening.CompileFlags, flags: WhatIfFlags, json
             answers.append(row)
             advance()
     if read.taken:
-        out.tell(f"open dimensions taken as 1; --shape says otherwise: {read.taken}", to=out.errors)
+        opening.tell_guessed(read.taken)
     if json:
         out.print_json({"model": model, "rows": [row.as_dict() for row in answers]})
     else:

@@ -31,6 +31,7 @@ from onedispatch.dispatch.artifact.forms import (
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base.json_files import read_json
 from onedispatch.dispatch.base.version import installed_version
+from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import reading
@@ -113,9 +114,17 @@ class CostRecord:
         return (json.dumps(self.as_dict(), indent=1) + "\n").encode()
 
 
-def record_of(model: CompiledModel, report: RunReport, name: str, file: Path | None = None) -> CostRecord:
-    """Returns the record of a compiled model from its timing; ``file`` is what was compiled."""
-    _, executable = model.used_last()
+def record_of(
+    model: CompiledModel,
+    report: RunReport,
+    name: str,
+    file: Path | None = None,
+    executable: Executable | None = None,
+) -> CostRecord:
+    """Returns the record of a compiled model from the timing of its ``executable``, the one used last where
+    there is none; ``file`` is what was compiled."""
+    if executable is None:
+        executable = model.used_last()[1]
     placed = executable.placement
     host = [HostNode(one.node, one.op_type, one.reason) for one in placed if one.device == "cpu"]
     return replace(

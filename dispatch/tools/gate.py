@@ -47,12 +47,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate says: ``failures`` is empty where it is met; ``notes`` are what no limit holds."""
+    """What a gate says: ``failures`` is empty where it is met; ``notes`` are what no limit holds. Without a
+    record nothing was measured. ``sizes`` names those of inputs, of a model that is compiled for several."""
 
-    record: CostRecord
+    record: CostRecord | None
     failures: tuple[Failure, ...]
     diff: CostDiff | None = None
     notes: tuple[str, ...] = ()
+    sizes: str = ""
 
     @property
     def met(self) -> bool:
@@ -64,9 +66,23 @@ class Verdict:
             "met": self.met,
             "failures": [asdict(one) for one in self.failures],
             "notes": list(self.notes),
-            "record": self.record.as_dict(),
+            "record": None if self.record is None else self.record.as_dict(),
             "diff": None if self.diff is None else self.diff.as_dict(),
         }
+
+
+def as_dict(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Plain data: the verdict, or those on each of several sizes."""
+    if len(verdicts) == 1:
+        return verdicts[0].as_dict()
+    each = [{"sizes": one.sizes} | one.as_dict() for one in verdicts]
+    return {"met": all(one.met for one in verdicts), "sizes": each}
+
+
+def unmeasured(open_inputs: str, sizes: str) -> Verdict:
+    """The verdict on a model whose ``open_inputs`` have no sizes; ``sizes`` are options that name some."""
+    found = f"the sizes of {open_inputs} are not given, and a limit on guessed sizes is no gate: {sizes}"
+    return Verdict(None, (Failure("--shape", found),))
 
 
 def judge(

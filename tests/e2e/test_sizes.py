@@ -89,17 +89,82 @@ def test_names_say_what_dimensions_are(dimension: str, kind: str) -> None:
     assert kind_of(graph.inputs[0], 2) == kind
 
 
-def test_commands_suggest_them(model: Path, tmp_path: Path) -> None:
+def test_commands_take_sizes_that_fit_and_say_so(model: Path, tmp_path: Path) -> None:
     one = "--shape images=1,3,224,224"
-    assert one in str(invoke("inspect", model, code=1).exception)  # of which 1 is refused
+    (row,) = json.loads(invoke("inspect", model, "--json").stdout)
+    assert row["key"] == "images[1, 3, 224, 224]"
+    cycles = [_cycles("time", model, *more) for more in ([], one.split(), ["--shape", "images=1,3,8,8"])]
+    assert cycles[0] == cycles[1] > cycles[2]
+    for command in (["inspect"], ["time"], ["profile"], ["run", "--random"], ["compare", "--random"]):
+        shown = invoke(*command, model)
+        assert f"sizes of open dimensions are not given; taken: {one}" in " ".join(shown.stderr.split())
+        assert one not in invoke(*command, model, *one.split()).stderr
     shown = invoke("compile", model, "-o", tmp_path / "m.od")
     assert one in shown.stdout
     assert json.loads(invoke("compile", model, "-o", tmp_path / "m.od", "--json").stdout)["suggested"] == one
     relu = tmp_path / "relu.onnx"
     onnx.save(parser.parse_model(f"{HEAD} g (float[N, seq] x) => (float[N, seq] y) {{ y = Relu(x) }}"), relu)
     shown = invoke("run", relu, "--random")
-    assert "x: tensor(float)[N, seq] are taken as 1; others: --shape x=1,128" in " ".join(
-        shown.stderr.split()
+    assert "taken: --shape x=1,128" in shown.stderr and "shape=[1, 128]" in shown.stdout
+
+
+def _cycles(*arguments: object) -> int:
+    return int(json.loads(invoke(*arguments, "--json").stdout)["report"]["cycles"])
+
+
+def test_a_gate_judges_no_guessed_size(model: Path, tmp_path: Path) -> None:
+    baseline = tmp_path / "b.json"
+    shown = invoke("gate", model, "--max-us", "1000000", "--write-baseline", baseline, code=2)
+    assert "FAILED --shape: the sizes of images: tensor(float)[N, 3, H, W] are not given" in shown.stdout
+    assert "--shape images=1,3,224,224" in shown.stdout and not baseline.exists()
+    assert json.loads(invoke("gate", model, "--no-cpu", "--json", code=2).stdout)["record"] is None
+    assert "gate met" in invoke("gate", model, "--no-cpu", "--shape", "images=2,3,8,8").stdout
+
+
+@pytest.fixture
+def two_sizes(model: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "two.od"
+    invoke("compile", model, "-o", path, "--shapes", "images=64x64,2x3x8x8")
+    return path
+
+
+KEYS = "images[1, 3, 64, 64]", "images[2, 3, 8, 8]"
+
+
+def test_each_of_several_sizes_has_its_verdict(two_sizes: Path) -> None:
+    for command in ("inspect", "time"):
+        lines = invoke(command, two_sizes).stdout.splitlines()
+        assert [line.partition(": all ")[0] for line in lines if ": all " in line] == [*KEYS]
+        one = invoke(command, two_sizes, "--shape", "images=1,3,64,64").stdout
+        assert KEYS[1] not in one and ": all " not in one
+    found = json.loads(invoke("time", two_sizes, "--json").stdout)
+    assert [*found["sizes"]] == [*KEYS] and found["summary"] == found["sizes"][KEYS[1]]
+    large = json.loads(invoke("time", two_sizes, "--json", "--shape", "images=1,3,64,64").stdout)
+    assert large["summary"] == found["sizes"][KEYS[0]] != found["summary"]
+
+
+@pytest.mark.parametrize("command", [["profile"], ["run", "--random"]])
+def test_of_several_sizes_the_one_that_is_taken_is_named(command: list[str], two_sizes: Path) -> None:
+    shown = invoke(*command, two_sizes).stderr
+    assert f"compiled for 2 sizes; taken: {KEYS[1]}, the last; --shape names another" in shown
+    assert "compiled for" not in invoke(*command, two_sizes, "--shape", "images=1,3,64,64").stderr
+
+
+def test_a_gate_holds_every_size_to_its_limits(two_sizes: Path, tmp_path: Path) -> None:
+    large, small = (_cycles("time", two_sizes, "--shape", f"images={s}") for s in ("1,3,64,64", "2,3,8,8"))
+    assert large > small
+    shown = invoke("gate", two_sizes, "--max-cycles", str(small), "--markdown", tmp_path / "g.md", code=2)
+    failed = [line for line in shown.stdout.splitlines() if line.startswith("FAILED")]
+    (line,) = failed
+    assert line.startswith(f"FAILED --max-cycles, {KEYS[0]}: {large:,} cycles, at most {small:,}")
+    assert "images" in (tmp_path / "g.md").read_text()
+    assert "gate met" in invoke("gate", two_sizes, "--max-cycles", str(large)).stdout
+    one = invoke("gate", two_sizes, "--max-cycles", str(small), "--shape", "images=2,3,8,8").stdout
+    assert "gate met" in one
+    found = json.loads(invoke("gate", two_sizes, "--max-cycles", str(small), "--json", code=2).stdout)
+    assert not found["met"] and [row["met"] for row in found["sizes"]] == [False, True]
+    assert "a model of several sizes" in str(
+        invoke("gate", two_sizes, "--write-baseline", tmp_path / "b", code=1).exception
     )
 
 
