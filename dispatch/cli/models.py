@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.tools.compare import Comparison
 
 
+_RANDOM = "Seeded random values for all inputs. Takes no number: of `compare`, --samples says how many."
+
+
 @dataclass(frozen=True)
 class InputFlags:
     """What a model is run on."""
@@ -38,7 +41,7 @@ class InputFlags:
     inputs: Annotated[
         list[str] | None, typer.Option("--input", "-i", help="name=array.npy, or one arrays.npz. Repeatable.")
     ] = None
-    random: Annotated[bool, typer.Option("--random", help="Seeded random values for all inputs.")] = False
+    random: Annotated[bool, typer.Option("--random", help=_RANDOM)] = False
     seed: Annotated[int, typer.Option(help="Seed of --random.")] = 0
 
 

@@ -132,7 +132,7 @@ def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
     for value in graph.input:
         if value.name in given:
             continue
-        shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+        shape = [d.dim_value if d.HasField("dim_value") else 1 for d in value.type.tensor_type.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         whole = dtype.kind in "biuO"
         drawn = rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)

@@ -98,13 +98,14 @@ BRANCHES = (
         ("g (string[2,3] x) => (string[2,3] y) { y = Identity(x) }", {}, []),
         ("g (float[2,3] x) => (bool[2,3] y) { y = Less(x, z) }", {"z": np.float32(0)}, []),
         ("g (uint8[2,3] x) => (uint8[2,3] y) { y = Max(x, x) }", {}, []),
+        ("g (float[0,3] x) => (float[0,3] y) { y = Relu(x) }", {}, []),
         (
             f"g (float[2,3] x, bool c) => (float[2,3] y) {{ y = If(c) <{BRANCHES}> }}",
             {"w": np.ones(3, "f"), "u": np.full(3, 2, "f")},
             ["--batch", "4"],
         ),
     ],
-    ids=["defaults", "texts", "texts in", "truths", "bytes", "bodies"],
+    ids=["defaults", "texts", "texts in", "truths", "bytes", "empty", "bodies"],
 )
 def test_kinds_of_models(tmp_path: Path, graph: str, constants: dict[str, Any], options: list[str]) -> None:
     assert row_of(saved(tmp_path, graph, **constants), *options)["largest_error"] < 1e-6

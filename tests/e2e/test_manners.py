@@ -82,6 +82,33 @@ def test_every_command_has_json() -> None:
     assert lacking == [] and len(list(commands())) > 30
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("run none --random", "time none", "profile none", "compile none -o made", "inspect none"),
+        *("advise none", "export none -o made", "compare none --random", "gate none --no-cpu"),
+        *("diff none none", "quantize none --data none", "bench none", "tune none -o made", "doctor none"),
+        *("devices none", "txn dump none", "txn explain none", "txn check none", "txn diff none none"),
+        *("txn assemble none -o made", "txn fuse none -o made", "txn replay none", "txn survey none"),
+        *("kernel show none", "kernel check none", "layer check none", "rule check none"),
+        *("rule new none", "catalog list none"),
+    ],
+)
+def test_errors_leave_standard_output_empty_and_exit_with_what_is_not_zero(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = invoke(*command.split(), "--json")
+    assert found.exit_code not in (0, None) and not found.stdout
+    assert not any(tmp_path.iterdir())
+
+
+def test_help_of_random_samples_says_how_many() -> None:
+    assert "--samples says how many" in " ".join(invoke("compare", "--help", COLUMNS="400").stdout.split())
+    inspected = " ".join(invoke("inspect", "--help", COLUMNS="400").stdout.split())
+    assert "--json is a list with an entry for each" in inspected
+
+
 def test_small_commands_print_json(tmp_path: Path) -> None:
     made = json.loads(
         invoke("kernel", "new", "acme", "--python", "--folder", tmp_path / "acme", "--json").stdout
