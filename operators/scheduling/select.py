@@ -9,7 +9,7 @@ not a wrong transaction.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from typing import Any, Protocol
 
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.exact import exact
@@ -48,6 +48,11 @@ class Search:
         self._kept = kept
         self._found: OrderedDict[Problem, tuple[Solution, float]] = OrderedDict()
         self._sketches = Sketches(kept)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, in another process too, begins without what this one has found: it finds it again."""
+        fresh = {"_found": OrderedDict(), "_sketches": Sketches(self._kept)}
+        return vars(self) | fresh
 
     def select(self, problem: Problem, device: Device) -> Solution:
         """Raises ``SolutionError`` for another device than the problem's, ``Unsupported`` where no tile

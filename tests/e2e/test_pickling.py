@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
 import onedispatch as od
+from onedispatch.operators.scheduling.select import Search
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -63,6 +65,21 @@ def test_work_of_other_processes(model: od.CompiledModel) -> None:
     session = od.InferenceSession(model)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(answer, session).result() == answer(session)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_model_of_a_search_of_its_own(precision: str) -> None:
+    shapes = {"image": (1, 1, 8, 8)}
+    model = od.compile(DIGITS, precision=precision, shapes=shapes, selector=Search(kept=7))
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert answer(od.InferenceSession(again)) == answer(od.InferenceSession(model))
+        fresh = od.compile(DIGITS, precision=precision, shapes=shapes, selector=again.options.selector)
+        assert fresh.transaction == model.transaction and again.options.selector._kept == 7
+    dense = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x, float[8,8] w) => (float[4,8] y) '
+        "{ y = MatMul(x, w) }"
+    )
+    assert pickle.loads(pickle.dumps(od.compile(dense, precision=precision, selector=Search()))).transaction
 
 
 def test_what_cannot_be_pickled_says_what_to_do() -> None:
