@@ -36,7 +36,7 @@ from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsu
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
-from onedispatch.transactions.base.errors import KernelError
+from onedispatch.transactions.base.errors import KernelError, ModelError
 
 _F32 = DTYPES["f32"]
 _LARGEST = 1 << 24  # up to here f32 holds every whole number
@@ -129,6 +129,7 @@ class CustomNodes:
         outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
         if custom_mapping(node) is None:  # the mapping says it, or onnxruntime, or the model
             mapped = self._as_mapped(node, inputs, outputs, constants) or _as_input(node, inputs)
+            _check_types(node, mapped, {value.name: value for value in outputs})
             host = implementation(node.domain, node.op_type)
             if not mapped and host is not None:
                 found = host.outputs(node, self.graph, known)
@@ -415,6 +416,19 @@ def _check_held(node: Node, tensor: TensorSpec | None) -> None:
         f"a type that f32 holds all values of: it has {held}",
         "cast it in the model where that is meant",
     )
+
+
+def _check_types(node: Node, made: Iterable[Value], declared: Mapping[str, Value]) -> None:
+    """Raises ``ModelError`` for a result of another type than the model declares, as onnxruntime does."""
+    for value in made:
+        kind = declared[value.name].type
+        if kind and value.type and kind != value.type:
+            raise ModelError(
+                f"node {node.name} ({node.domain}.{node.op_type}): output {value.name!r}",
+                f"{value.type}, declared as {kind}",
+                "declared types that are those of the results",
+                f"declare it as {value.type} in the model's outputs or value_info",
+            )
 
 
 def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -> None:

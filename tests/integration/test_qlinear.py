@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,17 @@ BYTES = np.zeros(1, np.uint8)
 SCALE, ZERO = np.float32(0.5), np.uint8(3)
 X = np.ones((1, 4, 6, 8), np.uint8)
 LONG = np.ones((2, 100_000), np.uint8)
+FLOATS = [X[0, 0], SCALE, ZERO, X[0, 0], SCALE, ZERO]  # of QGemm: without a scale of its result
 UNARY = [X, SCALE, ZERO, SCALE, ZERO]
 
 
 def model(
-    op_type: str, given: list[Any], computed: tuple[int, ...] = (0,), **attributes: Any
+    op_type: str,
+    given: list[Any],
+    computed: tuple[int, ...] = (0,),
+    *,
+    kind: int = onnx.TensorProto.UINT8,
+    **attributes: Any,
 ) -> onnx.ModelProto:
     """One node; its result has no shape, and is looked at by an operator of ONNX."""
     arrays: list[Array] = [np.asarray(one) for one in given]
@@ -39,7 +46,7 @@ def model(
         for i, (n, a) in enumerate(zip(names, arrays, strict=True))
         if i not in computed
     ]
-    result = helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, None)
+    result = helper.make_tensor_value_info("y", kind, None)
     made = [result, helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, None)]
     graph = helper.make_graph([node, shape], "g", infos, made, constants)
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -59,7 +66,7 @@ def model(
         ("QLinearAveragePool", UNARY, (0,), {"kernel_shape": [2, 3], "channels_last": 1}, (1, 3, 4, 8)),
         ("QLinearConcat", [SCALE, ZERO, X, SCALE, ZERO, X, SCALE, ZERO], (2, 5), {"axis": 1}, (1, 8, 6, 8)),
         ("QLinearSoftmax", UNARY, (0,), {"axis": 1, "opset": 13}, (1, 4, 6, 8)),
-        ("QGemm", [X[0, 0], SCALE, ZERO, X[0, 0], SCALE, ZERO], (0, 3), {"transB": 1}, (6, 6)),
+        ("QGemm", FLOATS, (0, 3), {"transB": 1, "kind": onnx.TensorProto.FLOAT}, (6, 6)),
     ],
 )  # fmt: skip
 def test_shapes_of_results_are_inferred(
@@ -73,6 +80,15 @@ def test_shapes_of_results_are_inferred(
     session = od.InferenceSession(proto)
     result, told = session.run(None, {f"x{i}": given[i] for i in computed})
     assert result.shape == tuple(told) == shape
+
+
+def test_a_result_of_another_type_than_declared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(od.ModelError, match=r"output 'y'.*float.*declared as tensor\(uint8\)"):
+        od.compile(model("QGemm", FLOATS, (0, 3), transB=1))
+    right = model("QGemm", FLOATS, (0, 3), transB=1, kind=onnx.TensorProto.FLOAT)
+    od.compile(right).save(tmp_path / "m.od")
+    result, _ = od.InferenceSession(tmp_path / "m.od").run(None, {"x0": X[0, 0], "x3": X[0, 0]})
+    np.testing.assert_array_equal(result, np.full((6, 6), 8 * (1 - 3) ** 2 * 0.25, np.float32))
 
 
 @pytest.mark.parametrize(
