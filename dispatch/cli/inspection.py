@@ -83,6 +83,11 @@ def inspect(
     if html is not None:
         out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
         return
+    _show_all(compiled, found, full)
+
+
+def _show_all(compiled: CompiledModel, found: Sequence[Inspected], full: bool) -> None:
+    """The verdict of each executable, and what it is made of."""
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
     if len(found) > 1:

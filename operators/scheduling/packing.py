@@ -13,6 +13,7 @@ import numpy as np
 
 from onedispatch.operators.scheduling.index_space import K, Packed, PackedPart
 from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 MOST_STEPS = 24  # of a copy: NumPy 1 has arrays of up to 32 dimensions
@@ -69,7 +70,7 @@ class ByteCopy:
         # Python's integers: NumPy's own look at strides overflows.
         last = at + sum((times - 1) * stride for times, stride in zip(counts, strides, strict=True))
         if min((at, *strides, *(times - 1 for times in counts))) < 0 or last + self.itemsize > array.nbytes:
-            raise ValueError(f"{self} goes beyond {array.nbytes} bytes")
+            raise ValueError(f"{self} goes beyond {counted(array.nbytes, 'byte')}")
         # A step that is taken once goes nowhere, however long it is.
         strides = [stride if times > 1 else 0 for times, stride in zip(counts, strides, strict=True)]
         seen: Array = np.ndarray(counts, np.dtype(f"u{self.itemsize}"), array.data, at, strides)
