@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.plugins import takes_plugins
-from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, explain_model
+from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, explain_model, regions
 from onedispatch.dispatch.tools.replay import read_control
 from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
 from onedispatch.transactions.analysis.check import check, check_bytes
@@ -52,7 +53,20 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Where the result i
 def transaction_bytes(path: Path) -> bytes:
     """The transaction of a file: raw bytes, or the one of a compiled model."""
     data = read_file(path)
+    if _looks_like_onnx(path, data):
+        accepted = "a transaction, or a file of `onedispatch compile`"
+        remedy = f"compile it first: onedispatch compile {path} -o {path.with_suffix('.od').name}"
+        raise InputError(str(path), "an ONNX model", accepted, remedy)
     return load(path).transaction if data.startswith(MAGIC) else data
+
+
+def _looks_like_onnx(path: Path, data: bytes) -> bool:
+    """By its name, or as a model begins: its first field is its version, which no transaction's header is."""
+    begins = data[:1] == b"\x08" and data[1:2] < b"\x20" and data[2:3] in _FIELDS
+    return path.suffix == ".onnx" or begins
+
+
+_FIELDS = (b"\x12", b"\x1a", b"\x22", b"\x28", b"\x32", b"\x3a", b"\x42")  # of a model, behind the version
 
 
 def control_of(path: Path) -> ControlPackets | None:
@@ -243,6 +257,16 @@ class OverlayFlags:
     ] = None
 
 
+def _unknown(found: list[Finding], made_for: OverlayFlags) -> Iterator[str]:
+    """What a check of a bare transaction cannot know, where that decides a warning."""
+    if made_for.params is None and any(finding.kind is FindingKind.HAZARD for finding in found):
+        missing = "--overlay DEVICE --params FILE name" if made_for.overlay is None else "--params FILE names"
+        yield (
+            "what cores wait for is not known here: that is in the parameter blocks of an overlay, and may "
+            f"order what hazards are about. A file of `onedispatch compile` has it; of others {missing} it"
+        )
+
+
 @app.command("check")
 @takes_plugins
 @expands_flags
@@ -260,20 +284,28 @@ def check_file(
 ) -> None:
     """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings).
 
-    In an overlay, what data flow orders is no warning. Warnings leave the exit code 0, unless --strict.
+    In an overlay, what data flow orders is no warning: a file of `onedispatch compile` brings its overlay and
+    parameter blocks along, so that it has fewer warnings than its transaction alone. Of a model of several
+    device regions each is checked, and named. Warnings leave the exit code 0, unless --strict.
     """
-    overlay, params = made_for.overlay, made_for.params
+    overlay, params, sizes = made_for.overlay, made_for.params, _parse_sizes(arg)
     if params is not None and overlay is None:
         raise InputError("--params", str(params), "together with --overlay DEVICE", "name the device")
+    compiled = packets is None and overlay is None and read_file(path).startswith(MAGIC)
+    model = load(path) if compiled else None
     if overlay is not None:
         blocks = None if params is None else read_file(params)
-        found = check_for_overlay(transaction_bytes(path), overlay, _parse_sizes(arg), blocks)
+        found = check_for_overlay(transaction_bytes(path), overlay, sizes, blocks)
     else:
-        found = find_all(path, _parse_sizes(arg), packets, argument)
+        found = find_all(path, sizes, packets, argument) if model is None else check_model(model, sizes)
     errors = sum(finding.severity is Severity.ERROR for finding in found)
+    checked = [] if model is None else [name for name, _ in regions(model)]
+    notes = list(_unknown(found, made_for)) if model is None else []
     if json:
         out.print_json(
             {
+                "regions": checked,
+                "notes": notes,
                 "errors": errors,
                 "warnings": len(found) - errors,
                 "findings": [
@@ -291,6 +323,10 @@ def check_file(
     else:
         for line in _finding_lines(found, full):
             out.say(line)
+        for note in notes:
+            out.say(f"note: {note}")
+        for name in checked if len(checked) > 1 else ():
+            out.say(f"checked {name}")
         out.say(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
     if errors or (strict and found):
         raise typer.Exit(1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep
@@ -12,6 +13,7 @@ from onedispatch.transactions import Device, Finding, Transaction, find_device
 from onedispatch.transactions.analysis.check import check_bytes
 from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.explain import Explanation
+from onedispatch.transactions.base.text import counted
 
 PARAMS = BUFFERS.index("params")
 
@@ -37,10 +39,24 @@ def explain_model(model: CompiledModel) -> Explanation:
     return transaction.explain(context_of(step, model.target))
 
 
+def regions(model: CompiledModel) -> list[tuple[str, DeviceStep]]:
+    """Every device step of a compiled model, in order: the sizes of inputs, its number, and its operators."""
+    return [
+        (f"{key}, region {number}: {counted(len(step.ops), 'operator')}", step)
+        for key, executable in model.executables.items()
+        for number, step in enumerate(executable.device_steps)
+    ]
+
+
 def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:
-    """Returns the findings about every device step of a compiled model, in order."""
-    steps = [step for executable in model.executables.values() for step in executable.device_steps]
-    return [finding for step in steps for finding in check_step(step, model.target, sizes)]
+    """Returns the findings about every device step of a compiled model, in order; of several each says which
+    of ``regions`` it is about."""
+    steps = regions(model)
+    return [
+        finding if len(steps) == 1 else replace(finding, message=f"{name}: {finding.message}")
+        for name, step in steps
+        for finding in check_step(step, model.target, sizes)
+    ]
 
 
 def check_for_overlay(

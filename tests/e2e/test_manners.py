@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer
-from onnx import parser
+from onnx import TensorProto, helper, parser
 from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
@@ -25,6 +25,7 @@ from onedispatch.dispatch.compile import GRAPH_PASSES, LOWERING_PASSES, MODEL_PA
 from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.transactions.base.errors import InputError, reason_of
 from onedispatch.transactions.base.text import tile_name
+from tests.host_nodes import on_host
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -232,6 +233,58 @@ def test_a_compile_tells_its_stages() -> None:
         od.compile(parser.parse_model(TEXT))
     assert str(stages).startswith("compiling: fuse")
     assert isinstance(stages.__rich__(), Text)
+
+
+CONV = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,3,32,32] x, float[8,3,3,3] w) => (float[1,8,30,30] y)
+{ a = Conv(x, w) b = Softmax(a) y = Exp(b) }"""
+
+
+def test_a_check_says_what_a_bare_transaction_leaves_unknown(tmp_path: Path) -> None:
+    model, bare, params = (tmp_path / name for name in ("m.od", "m.bin", "params.bin"))
+    compiled = od.compile(parser.parse_model(CONV))
+    compiled.save(model)
+    bare.write_bytes(compiled.transaction)
+    params.write_bytes(compiled.device_step.params)
+    assert invoke("txn", "check", model, "--strict").stdout == "0 errors, 0 warnings\n"
+    shown = invoke("txn", "check", bare, "--strict")
+    assert shown.exit_code == 1 and "hazard warning" in shown.stdout
+    assert "note: what cores wait for is not known here" in shown.stdout
+    assert "--overlay DEVICE --params FILE name it" in shown.stdout
+    assert "--params FILE names it" in invoke("txn", "check", bare, "--overlay", "npu2").stdout
+    given = ("--overlay", "npu2", "--params", params)
+    assert invoke("txn", "check", bare, *given, "--strict").stdout == "0 errors, 0 warnings\n"
+    found = json.loads(invoke("txn", "check", bare, "--json").stdout)
+    assert found["warnings"] and len(found["notes"]) == 1
+
+
+def test_an_onnx_model_is_no_transaction_and_is_called_one(tmp_path: Path) -> None:
+    for name in ("m.onnx", "m.bin"):
+        (tmp_path / name).write_bytes(parser.parse_model(TEXT).SerializeToString())
+        for command in ("check", "dump", "explain"):
+            error = str(invoke("txn", command, tmp_path / name).exception)
+            assert "an ONNX model" in error and f"onedispatch compile {tmp_path / name} -o m.od" in error
+
+
+def test_a_check_names_the_device_regions(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [
+        node("Exp", ["x"], ["a"], name="first"),
+        *on_host("a", "c"),
+        node("Exp", ["c"], ["y"], name="last"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy"]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    od.compile(proto).save(tmp_path / "m.od")
+    shown = invoke("txn", "check", tmp_path / "m.od").stdout
+    assert "checked x[4, 8], region 0: 1 operator\nchecked x[4, 8], region 1: 1 operator\n0 errors" in shown
+    assert len(json.loads(invoke("txn", "check", tmp_path / "m.od", "--json").stdout)["regions"]) == 2
+    error = invoke("txn", "dump", tmp_path / "m.od").exception
+    assert "2 device regions in all" in str(error)
 
 
 def test_nothing_spins_beside_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
