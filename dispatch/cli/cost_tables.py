@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.runtime.summary import where_nodes_are
 from onedispatch.dispatch.tools.cost_diff import CostDiff, OperatorChange
 from onedispatch.dispatch.tools.cost_record import CostRecord
 from onedispatch.dispatch.tools.gate import Verdict, share_text
@@ -110,10 +111,9 @@ def cost_line(record: CostRecord) -> str:
         f"{record.ddr_bytes / 1e6:,.2f} MB of DDR traffic",
         counted(record.dispatches, "dispatch"),
     ]
-    placed = record.placement
-    if placed is not None:
-        npu, cpu = placed.get("npu", 0), placed.get("cpu", 0)
-        parts.append(f"{npu} of {counted(npu + cpu, 'node')} on the device")
+    if record.placement is not None:
+        npu, cpu, folded = (record.placement.get(place, 0) for place in ("npu", "cpu", "folded"))
+        parts[-1] = where_nodes_are(npu, cpu, folded, record.dispatches)
     return ", ".join(parts)
 
 

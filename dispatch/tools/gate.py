@@ -130,7 +130,9 @@ def _over(record: CostRecord, limits: Limits) -> Iterator[Failure]:
         yield Failure("--no-cpu", _on_host(record))
     share, least = record.npu_share, limits.min_npu_share
     if least is not None and share is not None and share < least:
-        yield Failure("--min-npu-share", f"{share:.2%} of the nodes, at least {share_text(least)}")
+        yield Failure(
+            "--min-npu-share", f"{share:.2%} of the nodes that a run computes, at least {share_text(least)}"
+        )
 
 
 _TIMES = ("--max-us", "--max-ms", "--max-cycles")

@@ -103,6 +103,16 @@ def test_limits_hold_where_they_are_what_the_model_costs() -> None:
     assert failed(gate(*everything)) == list(over)
 
 
+def test_nodes_are_counted_as_in_the_verdict() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x, float[4] s) => (float[4] y) { a = Exp(s) b = Relu(a) y = Mul(x, b) }"""
+    onnx.save(onnx.parser.parse_model(text), "folds.onnx")
+    count = "all 3 nodes on the NPU in one dispatch, 2 of them computed when it was compiled"
+    for command in ("gate", "time"):
+        limit = ["--no-cpu"] if command == "gate" else []
+        assert count in invoke(command, "folds.onnx", "--set", "s=[1,2,3,4]", *limit).stdout
+
+
 def test_nodes_on_the_host_are_named() -> None:
     model("h.onnx", 64, host=True)
     assert failed(gate("--no-cpu", name="h.onnx")) == ["--no-cpu"]
