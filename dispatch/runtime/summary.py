@@ -77,30 +77,14 @@ class Summary:
             texts += [", ".join(f"{kind} {share:.0%}" for kind, share in named)] if named else []
         return "; ".join(texts)
 
-<<<<<<< HEAD
-    def _where(self) -> str:
-        count = self.npu + self.cpu + self.folded
-        nodes = counted(count, "node")
-        if not count:
-            return "a model without nodes"
-        if not self.cpu:
-            runs = f"in {counted(self.dispatches, 'dispatch')}" if self.dispatches != 1 else "in one dispatch"
-            here = f"all {nodes}" if count > 1 else nodes
-            if not self.npu:
-                return f"{here} computed when the model was compiled"
-            folded = f", {self.folded:,} of them computed when it was compiled" if self.folded else ""
-            return f"{here} on the NPU {runs}{folded}"
-        if not self.npu:
-            return f"none of {nodes} on the NPU, {self.cpu:,} on the host"
-        on_npu = f"{self.npu + self.folded:,} of {nodes} on the NPU"
-        return f"{on_npu} in {counted(self.dispatches, 'dispatch')}, {self.cpu:,} on the host"
-=======
 
 def where_nodes_are(npu: int, cpu: int, folded: int, dispatches: int) -> str:
     """How many of a model's nodes are where, as every command says it: folded ones count as nodes of the NPU,
     where some run there."""
     count = npu + cpu + folded
     nodes = counted(count, "node")
+    if not count:
+        return "a model without nodes"
     if not cpu:
         runs = f"in {counted(dispatches, 'dispatch')}" if dispatches != 1 else "in one dispatch"
         here = f"all {nodes}" if count > 1 else nodes
@@ -111,7 +95,6 @@ def where_nodes_are(npu: int, cpu: int, folded: int, dispatches: int) -> str:
     if not npu:
         return f"none of {nodes} on the NPU, {cpu:,} on the host"
     return f"{npu + folded:,} of {nodes} on the NPU in {counted(dispatches, 'dispatch')}, {cpu:,} on the host"
->>>>>>> c074c87 (Gates count nodes as verdicts do)
 
 
 def summary_of(
