@@ -52,9 +52,9 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     made = next((value.type for value in test.model.graph.output if value.name == node.output[0]), None)
     to = attributes.get("to", made and made.tensor_type.elem_type)
     match node.op_type:
-        case "Cast" | "CastLike" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in accepted:
+        case "Cast" | "CastLike" if to and (name := _name(to)) not in accepted:
             return f"{node.op_type} to {name} "
-        case "QuantizeLinear" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in TO:
+        case "QuantizeLinear" if to and (name := _name(to)) not in TO:
             return f"QuantizeLinear to {name} "
         case "Pow" if (by := _dtype(types[node.input[1]])) not in EXPONENTS:
             return f"Pow by {by} "
@@ -71,7 +71,13 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
 
 
 def _dtype(tensor: onnx.TypeProto) -> str:
-    return str(helper.tensor_dtype_to_np_dtype(tensor.tensor_type.elem_type))
+    return _name(tensor.tensor_type.elem_type)
+
+
+def _name(kind: int) -> str:
+    """NumPy's name of an element type; strings, which NumPy has as objects, by their own."""
+    found = helper.tensor_dtype_to_np_dtype(kind)
+    return "strings" if found.hasobject else str(found)
 
 
 def _given(test: Any, name: str) -> np.ndarray[Any, Any]:
