@@ -102,8 +102,8 @@ def _show(advice: Advice, model: str, apply: Path | None) -> None:
     elif not advice.beyond:
         out.tell("none of them helps")
     for trial in advice.beyond:
-        how = "more than these, alone" if advice.best else "helps"
-        out.tell(f"{how}: {trial.edit.text} ({trial.gain}); not by --apply, but by")
+        how = "even better alone" if advice.best else "what helps"
+        out.tell(f"{how}: {trial.edit.text} ({trial.gain}), which --apply does not write; this has it:")
         out.tell(f"  {_command(trial.edit, model)}", whole=True)
 
 
@@ -113,7 +113,7 @@ def _show_best(advice: Advice, model: str, apply: Path | None) -> None:
     out.tell(str(advice.together), style="bold")
     flags = "".join(f" --{name} {value}" for name, value in advice.options.items())
     if not advice.writes:
-        out.tell(f"not by --apply, which has nothing to write, but by the options{flags}")
+        out.tell(f"to have it, pass{flags} to the command that runs the model; --apply has nothing to write")
         return
     beside = f", beside the options of this command:{flags}" if flags else ""
     if apply is not None:

@@ -310,7 +310,7 @@ def recurrent_of(node: NodeSpec) -> tuple[TensorSpec, list[Cell], tuple[bool, ..
     """x, the cell of every direction, and which of them run backwards. Raises ``Unsupported``."""
     x = node.input(0)
     if x is None or str(x.dtype) not in TAKEN:
-        raise Unsupported(f"{node.op_type} of {x.dtype if x else 'nothing'} ", ", ".join(TAKEN))
+        raise Unsupported(f"{node.op_type} of {x.dtype if x else 'nothing'}", ", ".join(TAKEN))
     reverse = DIRECTIONS.get(node.attr("direction", "forward"))
     if reverse is None:
         raise Unsupported(f"{node.op_type} with direction {node.attr('direction')}", ", ".join(DIRECTIONS))

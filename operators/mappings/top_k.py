@@ -19,7 +19,7 @@ _TAKEN = numpy_names("f32 bf16 f16 i8 u8 i16 u16 i32 u32")
 def map_top_k(node: NodeSpec, lowering: Lowering) -> None:
     x, values, indices = node.input(0), *(*node.outputs, None)[:2]
     if x is None or str(x.dtype) not in _TAKEN:
-        raise Unsupported(f"TopK of {x.dtype if x else 'nothing'} ", ", ".join(_TAKEN))
+        raise Unsupported(f"TopK of {x.dtype if x else 'nothing'}", ", ".join(_TAKEN))
     axis = int(node.attr("axis", -1)) % max(len(x.shape), 1)
     made = values or indices
     if made is None or not x.shape:

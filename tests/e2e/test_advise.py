@@ -385,7 +385,7 @@ def test_an_option_that_helps_is_no_edit_of_the_model(tmp_path: Path) -> None:
     path = tmp_path / "product.onnx"
     onnx.save(graph.to_onnx(), path)
     result = nothing_written("advise", path, "--apply", tmp_path / "same.onnx")
-    assert "but by the options --precision bf16" in " ".join(result.stdout.split())
+    assert "to have it, pass --precision bf16 to" in " ".join(result.stdout.split())
     assert "what helps is no edit of the model" in " ".join(result.stderr.split())
 
 
