@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 THRESHOLD = 0.05  # of the largest number of a value: what bfloat16 may cost a network's outputs
 
 DIVERGES = 2  # the exit code
+RELATIVE = "relative error: the largest error of a value, as a share of its largest magnitude"
 NOTHING = "nothing to compare: no operator of the device or the host makes a value that has numbers"
 
 Compare = Annotated[
@@ -109,14 +110,17 @@ def show(found: Comparison) -> None:
     if not found.rows and not found.outputs:
         out.tell(NOTHING)
         return
-    ends, saved = ("error", "of the largest", ""), bool(found.saved)
+    ends, saved = ("error", "relative error", "verdict"), bool(found.saved)
     as_is = "" if not found.unchanged else ", the model as it is with default options"
     title = f"outputs in {found.precision} beside {found.beside}{as_is}"
     out.table(title, ("output", *ends), [(row.value, *_errors(row)) for row in found.outputs], right=(1, 2))
+    out.tell(RELATIVE)
     if found.per_node:
         whose = found.beside if saved else "onnxruntime's, as outputs"
         title = f"values in {found.precision} beside {whose} (+n: as one with n nodes before)"
-        out.table(title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4))
+        out.table(
+            title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4), droppable=(1,)
+        )
     if found.skipped:
         out.table("saved values without a comparison", ("value",), [(line,) for line in found.skipped])
     show_first(found.first, found.threshold)
@@ -153,5 +157,10 @@ def _cells(row: ValueComparison) -> tuple[str, ...]:
     return name, row.op_type, row.value, *_errors(row)
 
 
+def verdict_of(diverges: bool) -> str:
+    """What tables say of a value."""
+    return "diverges" if diverges else "ok"
+
+
 def _errors(row: ValueComparison) -> tuple[str, str, str]:
-    return f"{row.error:.3g}", f"{row.relative:.3g}", "diverges" if row.diverges else ""
+    return f"{row.error:.3g}", f"{row.relative:.3g}", verdict_of(row.diverges)

@@ -12,8 +12,8 @@ from onedispatch.dispatch.tools.cost_record import CostRecord
 from onedispatch.dispatch.tools.gate import Verdict, share_text
 from onedispatch.transactions.base.text import counted, markdown_table
 
-_TOTALS = ("total", "before", "after", "change", "")
-_OPERATORS = ("operator", "kind", "before", "after", "change", "")
+_TOTALS = ("total", "before", "after", "change", "verdict")
+_OPERATORS = ("operator", "kind", "before", "after", "change", "verdict")
 _MOST_ROWS = 20  # operators that are shown, unless all are asked for
 
 

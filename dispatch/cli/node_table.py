@@ -58,15 +58,16 @@ def show(found: Found) -> None:
         out.tell(comparison.NOTHING)
         return
     how = f"in {errors.sides.like.precision} beside {found.beside}, {counted(errors.samples, 'sample')}"
-    ends = ("SNR", "cosine", "top-1", "")
-    columns = ("output", "error of the largest", *ends)
+    columns = ("output", "relative error", "SNR", "cosine", "top-1", "verdict")
     out.table(f"outputs {how}", columns, map(_output, errors.outputs), right=(1, 2, 3, 4))
+    out.tell(comparison.RELATIVE)
     if found.per_node:
-        titles = ("node", "value", "error", "own", "inherited", "SNR", "cosine", "")
-        out.table(f"values {how}", titles, map(_node, errors.rows), right=(2, 3, 4, 5, 6))
+        titles = ("node", "value", "error", "own", "inherited", "SNR", "cosine", "verdict")
+        rows = map(_node, errors.rows)
+        out.table(f"values {how}", titles, rows, right=(2, 3, 4, 5, 6), droppable=(6, 5, 1))
         out.tell(
-            "shares of the largest number: error, all of it; own, of the node fed with the reference's "
-            "numbers; inherited, what its inputs add (+n: as one with n nodes before)"
+            "relative errors: error, all of it; own, of the node fed with the reference's numbers; "
+            "inherited, what its inputs add (+n: as one with n nodes before)"
         )
     if found.aside:
         out.tell(f"left aside, since no input has the name: {', '.join(found.aside)}")
@@ -78,14 +79,14 @@ def show(found: Found) -> None:
 
 
 def _output(row: Row) -> tuple[str, ...]:
-    return row.value, *_error(row), percent(row.tally.agreement), "diverges" if row.diverges else ""
+    return row.value, *_error(row), percent(row.tally.agreement), comparison.verdict_of(row.diverges)
 
 
 def _node(row: Row) -> tuple[str, ...]:
     relative, snr, cosine = _error(row)
     noises = row.tally.own, row.tally.inherited
     own, inherited = (_share(row.tally.relative(noise)) for noise in noises)
-    ends = relative, own, inherited, snr, cosine, "diverges" if row.diverges else ""
+    ends = relative, own, inherited, snr, cosine, comparison.verdict_of(row.diverges)
     return named(row), row.theirs, *ends
 
 

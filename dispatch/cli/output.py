@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from onedispatch.dispatch.base.array_files import read_arrays
 from onedispatch.dispatch.cli.completion import devices
+from onedispatch.dispatch.cli.rows import fitted, shortened
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.plugins.scaffold import Written
 from onedispatch.transactions.base.errors import InputError
@@ -84,9 +85,6 @@ Threads = Annotated[int | None, typer.Option(help="Host threads; the default let
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-
-
-_LEAST_NAME = 12  # columns of a terminal, for names
 
 
 def visible(text: str) -> str:
@@ -172,46 +170,68 @@ def _plain(value: Any) -> Any:
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    right: Sequence[int] = (),
+    droppable: Sequence[int] = (),
 ) -> None:
-    """Prints a table; ``right`` are indices of columns of numbers."""
+    """Prints a table; ``right`` are indices of columns of numbers, ``droppable`` those that a narrow terminal
+    does without, the first before the others: it says which. What is piped has all, however wide."""
     cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
-    padding, widths = _layout(columns, cells, right, console.width)
+    longest = _MOST_WORD if console.is_terminal else None
+    for count in range(len(droppable) + 1):
+        kept = [index for index in range(len(columns)) if index not in droppable[:count]]
+        names, shown = [columns[index] for index in kept], [[row[index] for index in kept] for row in cells]
+        numbers = [at for at, index in enumerate(kept) if index in right]
+        layout = _layout(names, shown, numbers, console.width, longest)
+        if longest is None or layout.wide <= console.width:
+            break
+    _print_table(title, names, shown, numbers, layout)
+    _tell_dropped([columns[index] for index in sorted(droppable[:count])])
+
+
+def _print_table(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[int], layout: _Layout
+) -> None:
     result = Table(
         title=Text(visible(title)),
         title_justify="left",
         title_style="bold",
         header_style="bold cyan",
-        padding=(0, padding),
+        padding=(0, layout.padding),
     )
-    for index, (name, width) in enumerate(zip(columns, widths, strict=True)):
+    for index, (name, width) in enumerate(zip(names, layout.widths, strict=True)):
         justify: JustifyMethod = "right" if index in right else "left"
         result.add_column(name, justify=justify, overflow="fold", width=width)
-    for row in cells:
-        fitted = map(_fitted, row, widths) if console.is_terminal else row
+    for row in rows:
+        fitted = map(_fitted, row, layout.widths) if console.is_terminal else row
         result.add_row(*fitted)
-    console.print(result)
+    if console.is_terminal or layout.wide <= console.width:
+        console.print(result)
+    else:
+        Console(file=console.file, width=layout.wide, markup=False, color_system=None).print(result)
 
 
-def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> None:
-    """Prints rows below each other, without lines; columns but those at ``left`` are to the right.
+def columns(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Sequence[int] = (0,),
+    droppable: Sequence[Sequence[int]] = (),
+) -> None:
+    """Prints rows below each other, without lines, as ``rows.fitted`` has them; says what it left out."""
+    cells = [[visible(cell) for cell in row] for row in rows]
+    head, lines, dropped = fitted(heads, cells, console.width, left, droppable)
+    for line in head:
+        tell(line, style="bold cyan", whole=True)
+    for line in lines:
+        tell(line, whole=True)
+    _tell_dropped(dropped)
 
-    The first is as wide as the terminal leaves room for, and shortened in its middle.
-    """
-    texts = [[visible(cell) for cell in row] for row in (heads, *rows)]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(heads))]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= console.width else " "
-    room = max(console.width - sum(widths[1:]) - len(gap) * (len(widths) - 1), _LEAST_NAME)
-    widths[0] = min(widths[0], room)
-    for index, row in enumerate(texts):
-        cells = [shortened(row[0], room).ljust(widths[0])]
-        cells += [
-            cell.ljust(width) if at in left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row[1:], widths[1:], strict=True), 1)
-        ]
-        console.print(
-            Text(gap.join(cells).rstrip()), style="bold cyan" if index == 0 else None, soft_wrap=True
-        )
+
+def _tell_dropped(heads: Sequence[str]) -> None:
+    if heads:
+        tell(f"a wider terminal has more columns: {', '.join(heads)}; --json has all")
 
 
 def place(name: str) -> Text:
@@ -222,21 +242,35 @@ def place(name: str) -> Text:
 _PLACES = {"npu": "green", "device": "green", "cpu": "yellow", "host": "yellow", "folded": "dim"}
 
 
+class _Layout(NamedTuple):
+    """The padding of cells, and the widths of columns."""
+
+    padding: int
+    widths: list[int]
+
+    @property
+    def wide(self) -> int:
+        return (2 * self.padding + 1) * len(self.widths) + 1 + sum(self.widths)
+
+
 def _layout(
-    names: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[int], width: int
-) -> tuple[int, list[int]]:
-    """The padding of cells and the widths of columns, so that a table is ``width`` wide where it can be.
+    names: Sequence[str],
+    rows: Sequence[Sequence[Text]],
+    right: Sequence[int],
+    width: int,
+    longest: int | None,
+) -> _Layout:
+    """So that a table is ``width`` wide where it can be.
 
     No column is narrower than its numbers and the words of its title, the first not than its names, up to a
-    bound; nor than its own words, where there is room for all of them. What is left goes to columns that need
-    more, in equal shares.
+    bound, others not than their words, those of up to ``longest`` letters. What is left goes to columns that
+    need more, in equal shares.
     """
     wanted = [max(_lengths(name, *(row[index].plain for row in rows))) for index, name in enumerate(names)]
     least = [max(_lengths(*name.split())) for name in names]
-    for index in {0, *right}:
-        longest = max(_lengths(*(row[index].plain for row in rows)))
-        least[index] = max(least[index], longest if index in right else min(longest, _MOST_NAME))
-    least = _with_words(least, rows, width - 3 * len(names) - 1)
+    for index in range(len(names)):
+        cells = [row[index].plain for row in rows]
+        least[index] = max(least[index], _least(cells, index == 0, index in right, longest))
     padding = 1 if sum(least) + 3 * len(names) + 1 <= width else 0
     spare = width - (2 * padding + 1) * len(names) - 1 - sum(least)
     widths = dict(enumerate(least))
@@ -245,22 +279,21 @@ def _layout(
         more = min(max(0, wanted[index] - least[index]), max(0, spare) // (len(names) - place))
         widths[index] += more
         spare -= more
-    return padding, [widths[index] for index in range(len(names))]
+    return _Layout(padding, [widths[index] for index in range(len(names))])
 
 
-def _with_words(least: Sequence[int], rows: Sequence[Sequence[Text]], room: int) -> list[int]:
-    """The least widths with room for each column's longest word; of words that are too long for ``room``
-    together, the longest in the table are the first to do without."""
-    words = [
-        max(_lengths(*(word for row in rows for word in row[i].plain.split()))) for i in range(len(least))
-    ]
-    for bound in sorted(set(words), reverse=True):
-        wider = [max(width, min(word, bound)) for width, word in zip(least, words, strict=True)]
-        if sum(wider) <= room:
-            return wider
-    return list(least)
+def _least(cells: Sequence[str], first: bool, right: bool, longest: int | None) -> int:
+    """What a column's cells need at least."""
+    if right:
+        return max(_lengths(*cells))
+    words = _lengths(*(word for cell in cells for word in cell.split()))
+    if longest is None:
+        return max(words)
+    names = [min(_MOST_NAME, length) for length in _lengths(*cells)] if first else []
+    return max([0, *names, *(length for length in words if length <= longest)])
 
 
+_MOST_WORD = 13  # letters of a word that no column of a terminal breaks or shortens: "probabilities"
 _MOST_NAME = 24  # of the first column, in a table that is wider than the terminal
 
 
@@ -274,14 +307,6 @@ def _fitted(cell: Text, width: int) -> Text:
     if max(map(cell_len, words)) <= width:
         return cell
     return Text("".join(shortened(word, width) for word in words), style=cell.style)
-
-
-def shortened(word: str, width: int) -> str:
-    """The word without its middle, where it is longer than ``width`` cells of a terminal."""
-    if cell_len(word) <= width or width < 5:
-        return word
-    ends = width - 1
-    return f"{word[: ends // 2]}…{word[len(word) - (ends - ends // 2) :]}"
 
 
 def number(text: str) -> int | None:

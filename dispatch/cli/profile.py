@@ -35,6 +35,7 @@ _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
     "name": lambda row: row.name,
 }
 _HEADS = ("time", "share", *BOUNDS, "bound by", "ideal", "TOPS")
+_KINDS, _OPERATORS = ("kind", *_HEADS), ("operator", "kind", *_HEADS)
 
 
 def profile(
@@ -97,15 +98,19 @@ def _show(found: Profile, rows: Sequence[RowProfile], tiles: bool) -> None:
         out.tell(f"products: {found.tops:.3g} TOPS (peak by type: {peaks})")
     out.tell()
     kinds = [(f"{kind.kind} ({kind.count:,})", *_cells(kind, found)) for kind in found.kinds()]
-    out.columns(("kind", *_HEADS), kinds)
-    operators = [(f"{row.name} ({row.kind})", *_cells(row, found)) for row in rows]
+    out.columns(_KINDS, kinds, droppable=_places(_KINDS, ("bound by",), ("ideal",), BOUNDS))
+    operators = [(row.name, row.kind, *_cells(row, found)) for row in rows]
     out.tell()
-    out.columns(("operator", *_HEADS), operators)
+    out.columns(_OPERATORS, operators, (0, 1), _places(_OPERATORS, BOUNDS, ("ideal",), ("TOPS",)))
     left = len(found.rows) - len(rows)
     if left:
         out.tell(f"and {left:,} more: --top 0 lists all")
     if tiles:
         _show_tiles(found)
+
+
+def _places(heads: Sequence[str], *groups: Sequence[str]) -> list[list[int]]:
+    return [[heads.index(name) for name in group] for group in groups]
 
 
 def _cells(row: RowProfile | KindProfile, found: Profile) -> list[str]:

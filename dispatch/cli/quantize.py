@@ -167,9 +167,9 @@ def _tell(result: Result, json: bool) -> None:
         beside = f"; fp32 takes no longer, {floats.seconds * 1e3:.3f} ms in all" if floats else ""
         out.tell(f"best, {result.best.recipe.name}: {result.summary}{beside}", style="bold")
     kept = f"{counted(result.calibrated, 'sample')} to calibrate, {result.held_out:,} held out"
-    columns = ("recipe", "top-1", "SNR", "cosine", "modelled", "host nodes", "size", "")
+    columns = ("recipe", "top-1", "SNR", "cosine", "modelled", "host nodes", "size", "verdict")
     rows = [_cells(one, result) for one in result.tried]
-    out.table(f"Recipes, {kept}", columns, rows, right=(1, 2, 3, 4, 5, 6))
+    out.table(f"Recipes, {kept}", columns, rows, right=(1, 2, 3, 4, 5, 6), droppable=(3, 5))
     for one in result.tried:
         if one.failed:
             out.tell(f"{one.recipe.name}: {one.failed}")
@@ -216,6 +216,6 @@ def _cells(one: Trial, result: Result) -> tuple[str, ...]:
     if one.failed:
         return one.recipe.name, "–", "–", "–", "–", "–", "–", "failed"
     cosine = "–" if one.cosine is None else f"{one.cosine:.5f}"
-    fit = "best" if one is result.best else "" if one.fits(result.floors) else "off"
+    fit = "best" if one is result.best else "ok" if one.fits(result.floors) else "off"
     ends = f"{one.seconds * 1e3:.3f} ms", str(one.on_host), short_bytes(one.nbytes), fit
     return one.recipe.name, percent(one.agreement), decibels(one.snr), cosine, *ends

@@ -103,6 +103,7 @@ def answer(model: str, compiling: opening.CompileFlags, flags: WhatIfFlags, json
 
 
 _TITLES = ("us", "us/sample", "cores busy", "DDR MB", "MACs", "host nodes", "bound by")
+_LEAST_ASKED = ("MACs", "DDR MB", "host nodes", "cores busy")  # what narrow terminals do without
 
 
 def _show(name: str, answers: Sequence[what_if.Row]) -> None:
@@ -113,9 +114,9 @@ def _show(name: str, answers: Sequence[what_if.Row]) -> None:
     if not batch:
         titles.remove("us/sample")
     rows = [(*_asked(row.case), *_cells(row, bool(batch))) for row in answers]
-    right = range(1, len(titles) - 1)
+    droppable = [[titles.index(title)] for title in _LEAST_ASKED]
     out.say(f"{name}: modelled time on the device, and what bounds it\n")
-    out.columns(titles, rows, left=[at for at in range(len(titles)) if at not in right])
+    out.columns(titles, rows, (0, len(titles) - 1), droppable)
     for row in answers:
         if row.error:
             out.say(f"\n{', '.join(_asked(row.case))}: {row.error}")

@@ -20,7 +20,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import onedispatch as od
-from onedispatch.dispatch.cli import app, output, progress
+from onedispatch.dispatch.cli import app, output, progress, rows
 from onedispatch.dispatch.compile import GRAPH_PASSES, LOWERING_PASSES, MODEL_PASSES, PASSES
 from onedispatch.dispatch.compiler.passes import observed
 from onedispatch.transactions.base.errors import InputError, reason_of
@@ -154,6 +154,45 @@ def test_tables_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1,234,567" in text and re.search(r"\b(npu|cpu)\b", text)
     assert ("…" in text) == (width < 150)
     assert (ROWS[0][0] in text) == (width >= 150)
+
+
+WORDS = ("node", "value", "error", "own", "inherited", "SNR", "cosine", "verdict")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_word_of_a_table_breaks(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = ("1.09e-07", "1.09e-07", "1.65e-07", "143.3 dB", "1.00000")
+    cells = [(f"node_Conv_{at} (Conv) +2", "probabilities", *numbers, "diverges") for at in range(3)]
+    shown = []
+    for terminal in (True, False):
+        file = io.StringIO()
+        own = Console(file=file, width=width, force_terminal=terminal, color_system=None)
+        monkeypatch.setattr(output, "console", own)
+        output.table("values", WORDS, cells, right=(2, 3, 4, 5, 6), droppable=(6, 5, 4, 3))
+        shown.append(re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()))
+    for text in shown:
+        assert text.count("probabilities") == text.count("diverges") == 3
+    assert max(map(len, shown[0].splitlines())) <= width
+    assert ("a wider terminal has more columns: " in capsys.readouterr().out) == (width < 100)
+    assert all(word in shown[1] for word in WORDS)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize(
+    "name", ["/model.22/cv{}.0/conv/Conv_output", "node_Convolution_with_a_long_name_{}"]
+)
+def test_rows_fit_and_their_names_differ(name: str, width: int) -> None:
+    names = [name.format(at) for at in range(100, 130)]
+    cells = [(one, "integer_conv", "1,234 us", "50%", "50%", "compute", "0.64") for one in names]
+    heads = ("operator", "kind", "time", "compute", "memory", "bound by", "TOPS")
+    head, lines, dropped = rows.fitted(heads, cells, width, (0, 1), [(3, 4), (6,)])
+    assert max(map(len, (*head, *lines))) <= width and len(lines) == len(names)
+    shown = [line.split("integer_conv ")[0].strip() for line in lines]
+    assert len(set(shown)) == len(names) and all(len(one) >= 24 for one in shown)
+    assert (dropped == []) == (width > 60)
+    assert all("compute" in line and "1,234 us" in line for line in lines)
 
 
 def test_what_is_piped_has_whole_words(monkeypatch: pytest.MonkeyPatch) -> None:
