@@ -20,13 +20,13 @@ from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.opening import open_model, with_executable
 from onedispatch.dispatch.cli.what_if_flags import WhatIfFlags
 from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.dispatch.runtime.report import OPERATORS, RunReport
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
-    from onedispatch.dispatch.runtime.report import RunReport
     from onedispatch.dispatch.runtime.summary import Summary
     from onedispatch.dispatch.tools.compare import Comparison
 
@@ -63,6 +63,11 @@ class CompareFlags:
     threshold: comparison.Threshold = None
 
 
+Full = Annotated[
+    bool, typer.Option("--full", help="The schedule of every operator, too: tiles, and why cores idle.")
+]
+
+
 def run(
     model: opening.Model,
     given: InputFlags,
@@ -72,6 +77,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the outputs to an .npz.")
     ] = None,
+    full: Full = False,
     json: out.Json = False,
 ) -> None:
     """Run a model once and say what it cost.
@@ -107,7 +113,7 @@ def run(
         asked.compared(feed, values, compiled, running.threads, running.kernel_seconds) if asked else None
     )
     summary = verdict.of_run(session, report)
-    _tell(rows, report, summary, beside, json)
+    _tell(rows, report, summary, beside, full=full, json=json)
     if beside is not None and beside.first is not None:
         raise typer.Exit(comparison.DIVERGES)
 
@@ -153,6 +159,8 @@ def _tell(
     report: RunReport | None,
     summary: Summary | None,
     beside: Comparison | None,
+    *,
+    full: bool,
     json: bool,
 ) -> None:
     if json:
@@ -164,7 +172,9 @@ def _tell(
         verdict.show(summary)
     for row in rows:
         out.tell(" ".join(f"{key}={item}" for key, item in row.items()))
-    out.tell(f"\n{report}")
+    out.tell()
+    if report is not None:
+        _show_report(report, full)
     if beside is not None:
         comparison.show(beside)
 
@@ -246,6 +256,7 @@ def time_model(
     compiling: opening.CompileFlags,
     asked: WhatIfFlags,
     trace: traces.Target = None,
+    full: Full = False,
     json: out.Json = False,
 ) -> None:
     """Say what a run would cost, without running the model.
@@ -287,4 +298,13 @@ def time_model(
     if each:
         out.tell(f"\n{executables[-1][0]}, the last; --shape names another:")
     verdict.show(summary)
-    out.tell(str(report))
+    _show_report(report, full)
+
+
+def _show_report(report: RunReport, full: bool) -> None:
+    out.tell(report.totals())
+    if report.ops:
+        out.tell()
+        out.columns(OPERATORS, report.operators(), left=(0, 1))
+    for remark in report.remarks(full):
+        out.tell(remark)

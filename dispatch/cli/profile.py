@@ -23,8 +23,7 @@ from onedispatch.dispatch.runtime.profile import (
     bounds_of,
     tops_of,
 )
-from onedispatch.dispatch.runtime.summary import duration
-from onedispatch.transactions.base.text import counted, tile_name
+from onedispatch.transactions.base.text import counted, duration, tile_name
 
 _ORDERS: dict[str, Callable[[RowProfile], Any]] = {
     "run": lambda row: row.start,

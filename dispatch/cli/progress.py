@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.rows import shortened
 from onedispatch.dispatch.compiler.passes import Pass, observed
 
 # Shares of the time that passes take, in percent: networks differ little. Others take next to none.
@@ -27,6 +28,7 @@ SHARES = {
     "emit-operators": 22,
     "fuse": 11,
 }
+_LEAST_TEXT, _SPINNER = 12, 3  # cells of a terminal
 _SHOWN_FROM = 1.0  # seconds, before which no time is shown
 
 
@@ -71,12 +73,20 @@ class Stages:
         return sum(SHARES.values()) - (SHARES["import"] + SHARES["fold-constants"] if behind else 0)
 
     def __str__(self) -> str:
+        return f"{self._text}{self._stage}"
+
+    @property
+    def _stage(self) -> str:
+        """The pass that runs, and about how long it still takes."""
         left = self.left
         rest = "" if left is None else f", about {max(1, round(left))} s left"
-        return f"{self._text}: {self._running}{rest}" if self._running else self._text
+        return f": {self._running}{rest}" if self._running else ""
 
     def __rich__(self) -> Text:
-        return Text(out.visible(str(self)), no_wrap=True, overflow="ellipsis")
+        """One line of the terminal: where that is narrow, what is compiled is shortened, not what is left."""
+        stage = self._stage
+        text = shortened(out.visible(self._text), max(_LEAST_TEXT, out.errors.width - len(stage) - _SPINNER))
+        return Text(f"{text}{stage}", no_wrap=True, overflow="ellipsis")
 
 
 @contextmanager

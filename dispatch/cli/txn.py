@@ -182,6 +182,11 @@ def _parse_tile(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def _width() -> tuple[int, ...]:
+    """That of the terminal, where there is one."""
+    return (out.console.width,) if out.console.is_terminal else ()
+
+
 @app.command()
 @takes_plugins
 def explain(
@@ -209,7 +214,7 @@ def explain(
     elif tile is not None:
         out.say(explanation.tile_text(_parse_tile(tile)), end="")
     else:
-        out.say(explanation.text() if full else explanation.summary(), end="")
+        out.say(explanation.text() if full else explanation.summary(*_width()), end="")
         hint_at_packets(path, packets)
 
 

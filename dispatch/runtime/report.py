@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -14,7 +15,10 @@ from onedispatch.dispatch.runtime.profile import Profile
 from onedispatch.dispatch.runtime.profile import joined as joined_profiles
 from onedispatch.dispatch.runtime.trace import Trace, joined
 from onedispatch.transactions.base.cached import cached_property
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, duration
+
+_BUSY = re.compile(r"(\d+) of (\d+) cores busy")
+OPERATORS = ("op", "kind", "cores", "cycles", "share")  # the table of operators
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,18 @@ class OpReport:
     @property
     def cores(self) -> str:
         """How many cores work, and why others do not."""
-        return " | ".join(dict.fromkeys(line.rsplit("; ", 1)[-1] for line in self.schedule))
+        parts = [part for line in self.schedule for part in line.split("; ") if _BUSY.match(part)]
+        return " | ".join(dict.fromkeys(parts))
+
+    @property
+    def busy_cores(self) -> str:
+        """How many cores work, of how many; "" where the operator does not say it."""
+        found = [match for line in self.schedule for match in _BUSY.finditer(line)]
+        if not found:
+            return ""
+        counts = [int(match[1]) for match in found]
+        least, most = min(counts), max(counts)
+        return f"{least if least == most else f'{least} to {most}'} of {found[0][2]}"
 
 
 @dataclass(frozen=True)
@@ -173,11 +188,16 @@ class RunReport:
         }
 
     def __str__(self) -> str:
+        table = ["", *_aligned([OPERATORS, *self.operators()])] if self.ops else []
+        return "\n".join([self.totals(), *table, *self.remarks()])
+
+    def totals(self) -> str:
+        """What the run cost as a whole, a line for each figure."""
         lines = [
             f"dispatches      {self.dispatches}",
-            f"modelled time   {self.seconds * 1e3:.3f} ms ({self.cycles:,} cycles)",
-            f"host launch     {self.launch_seconds * 1e3:.3f} ms",
-            *([f"host repacking  {self.repack_seconds * 1e3:.3f} ms"] if self.repack_seconds else []),
+            f"modelled time   {duration(self.seconds)} ({self.cycles:,} cycles)",
+            f"host launch     {duration(self.launch_seconds)}",
+            *([f"host repacking  {duration(self.repack_seconds)}"] if self.repack_seconds else []),
             f"DDR read        {counted(self.ddr_bytes_read, 'byte')}",
             f"DDR written     {counted(self.ddr_bytes_written, 'byte')}",
             f"DDR bursts      {counted(self.ddr_burst_bytes, 'byte')}",
@@ -195,14 +215,28 @@ class RunReport:
         if self.prints:
             lines.append(f"printed         {counted(len(self.prints), 'line')}")
         if self.host_seconds:
-            lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")
+            lines.append(f"host regions    {duration(self.host_seconds)} of wall clock")
         lines += [
-            f"host {work.kind:<10} {work.seconds * 1e3:.3f} ms of wall clock: {work.what}"
+            f"host {work.kind:<10} {duration(work.seconds)} of wall clock: {work.what}"
             for work in self.host_work
         ]
-        if self.ops:
-            lines += ["", *_table(self.ops, self.reloads, self.cycles)]
         return "\n".join(lines)
+
+    def operators(self) -> list[tuple[str, ...]]:
+        """A row of ``OPERATORS`` for each operator, and for each reload where it came."""
+        rows = [(at + 0.0, op.name, _kind(op), op.busy_cores, op.cycles) for at, op in enumerate(self.ops)]
+        rows += [(one.before - 0.5, "", "reload", "", one.cycles) for one in self.reloads]
+        rows.sort(key=lambda row: row[0])
+        return [(*texts, f"{n:,}", f"{n / self.cycles:.1%}" if self.cycles else "") for _, *texts, n in rows]
+
+    def remarks(self, full: bool = False) -> Iterator[str]:
+        """What reloads brought; ``full``: a line for each loop nest of an operator, its schedule."""
+        if self.reloads or (full and self.ops):
+            yield ""
+        for one in self.reloads:
+            yield f"reload: {counted(one.nbytes, 'byte')} into each: {one.kernels}"
+        for op in self.ops if full else ():
+            yield from (f"{op.name}: {line}" for line in op.schedule)
 
 
 def _stalls(channels: Sequence[ChannelReport]) -> str:
@@ -220,26 +254,14 @@ def _kind(op: OpReport) -> str:
     return f"{op.op_type} (work assumed)" if op.work_basis == "assumed" else op.op_type
 
 
-def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int) -> list[str]:
-    """A line for each operator, and for each reload where it came."""
-    head = ("op", "kind", "cycles", "share", "cores")
-    lined = [(float(at), op.name, _kind(op), op.cycles, op.cores) for at, op in enumerate(ops)]
-    lined += [
-        (r.before - 0.5, "", "reload", r.cycles, f"{counted(r.nbytes, 'byte')} into each: {r.kernels}")
-        for r in reloads
-    ]
-    lined.sort(key=lambda line: line[0])
-    rows = [
-        (name, kind, f"{cycles:,}", f"{cycles / total:.1%}" if total else "", cores)
-        for _, name, kind, cycles, cores in lined
-    ]
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
-    lines = []
-    for row in (head, *rows):
-        left = "  ".join(f"{cell:<{width}}" for cell, width in zip(row[:2], widths[:2], strict=True))
-        right = "  ".join(f"{cell:>{width}}" for cell, width in zip(row[2:4], widths[2:], strict=True))
-        lines.append(f"{left}  {right}  {row[4]}".rstrip())
-    return lines
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Lines with a cell of each column below the other, names and kinds to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{c:{'<' if at < 2 else '>'}{w}}" for at, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
 
 
 _Row = TypeVar("_Row", OpReport, ReloadReport, ChannelReport, CoreReport)

@@ -13,7 +13,7 @@ from onedispatch.dispatch.compiler.executable import Executable, HostStep, NodeP
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.runtime.profile import END, LAUNCH
 from onedispatch.dispatch.runtime.report import RunReport
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, duration
 
 _MOST_KINDS = 3  # that the verdict names
 _LEAST_SHARE = 0.05  # of the cycles, of a kind that it names
@@ -144,14 +144,3 @@ def _result_bytes(graph: Graph, names: Sequence[str]) -> int:
     """Bytes of results; those of shapes that the run decides count as none."""
     values = [graph.value(name) for name in names if name in graph.values]
     return sum(prod(v.concrete_shape) * v.dtype.itemsize for v in values if v.is_concrete and v.dtype)
-
-
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-
-
-def duration(seconds: float) -> str:
-    """A time as people read it: three digits and a unit."""
-    scale, unit = next(((s, u) for s, u in _UNITS if seconds >= s), _UNITS[-1])
-    value = seconds / scale
-    digits = f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2g}"
-    return f"{digits} {unit}"

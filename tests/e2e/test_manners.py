@@ -266,6 +266,62 @@ def test_what_is_left_follows_from_what_is_done() -> None:
     assert stages.left is None  # too little to say so
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_what_is_left_is_never_cut_off(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "errors", Console(file=io.StringIO(), width=width, force_terminal=True))
+    now = 0.0
+    stages = progress.Stages("compiling models/of/a/project/that/is/deep/detector.onnx for npu2", lambda: now)
+    for one in MODEL_PASSES:
+        stages.before(one)
+        now += 10.0
+        stages.after(one, None, None, 0.0)
+    stages.before(next(one for one in LOWERING_PASSES if one.name == "select-solutions"))
+    shown = str(stages.__rich__())
+    assert shown.startswith("compiling") and re.search(r": select-solutions, about \d+ s left$", shown)
+    assert len(shown) <= width - 2
+
+
+# -- what a terminal of 80 columns shows ---------------------------------------------------------------
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> list[str]:
+    """Lines of a command on a terminal of 80 columns."""
+    made = io.StringIO()
+    own = Console(file=made, width=80, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(output, "console", own)
+    monkeypatch.setattr(output.tell, "__kwdefaults__", {**output.tell.__kwdefaults__, "to": own})
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    return (made.getvalue() + result.stdout).splitlines()
+
+
+DIGITS = Path(__file__).parents[2] / "models" / "digits.onnx"
+
+
+def test_a_run_says_how_many_cores_are_busy_and_schedules_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = on_terminal(monkeypatch, "time", DIGITS)
+    table = plain[next(at for at, line in enumerate(plain) if line.startswith("op ")) :]
+    assert table[0].split() == ["op", "kind", "cores", "cycles", "share"] and len(table) == 7
+    assert re.fullmatch(r"conv2 +conv +8 of 32 +[\d,]+ +[\d.]+%", table[3])
+    full = "\n".join(on_terminal(monkeypatch, "time", DIGITS, "--full"))
+    assert "conv2: conv n:1/1" in full and "cores busy" not in "\n".join(table)
+    (told,) = {line for line in plain if line.startswith("modelled time")}
+    time = re.search(r"modelled time +(\S+ us) ", told)
+    assert time is not None and f"{time[1]} on npu2" in " ".join(plain)
+
+
+def test_wide_output_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    od.compile(DIGITS, shapes={"image": (1, 1, 8, 8)}).save(tmp_path / "d.od")
+    for command in (
+        ("txn", "explain", tmp_path / "d.od"),
+        ("profile", DIGITS),
+        ("time", DIGITS, "--sweep", "columns=1..2", "--sweep", "ddr.gigabytes_per_second=9", "--batch", "64"),
+        ("compare", DIGITS, "--random", "--per-node"),
+    ):
+        lines = on_terminal(monkeypatch, *command)
+        assert len(lines) > 4 and max(map(len, (line.rstrip() for line in lines))) <= 80, command
+
+
 def test_a_compile_tells_its_stages() -> None:
     stages = progress.Stages("compiling")
     with observed(stages):

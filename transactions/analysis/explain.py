@@ -8,6 +8,7 @@ chain counts once per repeat, inserted zeros count as stream words.
 
 from __future__ import annotations
 
+import textwrap
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,8 @@ from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.machine.geometry import MemoryView
 from onedispatch.transactions.text import listing
+
+_ANY = 1 << 30  # a width that no line has
 
 
 @dataclass
@@ -140,12 +143,12 @@ class Explanation:
 
     # --- Text -----------------------------------------------------------------------------------
 
-    def summary(self) -> str:
-        """Returns one screen: arguments, array, waits, steps."""
+    def summary(self, width: int = _ANY) -> str:
+        """Returns one screen, lines of ``width`` characters at most: arguments, array, waits, steps."""
         lines = [self.title, f"  {', '.join(f'{n} {name}' for name, n in self.opcodes.items())}", ""]
         lines += self._argument_lines()
         lines += ["", "array: tasks pushed, bytes into and out of each tile's memory or the host"]
-        lines += self._grid()
+        lines += self._grid(width)
         kinds = Counter(wait.what for wait in self.waits)
         if kinds:
             lines += ["", f"waits: {sum(kinds.values())}"]
@@ -155,27 +158,31 @@ class Explanation:
         shown, left = fold_repetitions(self.steps)
         lines += [_step_line(first, last, what) for first, last, what in shown]
         lines += [f"  and {counted(left, 'more step')}"] if left else []
-        return "\n".join(lines) + "\n"
+        return "\n".join(part for line in lines for part in _wrapped(line, width)) + "\n"
 
     def _argument_lines(self) -> Iterator[str]:
         if not self.arguments:
             yield "host memory: no argument is touched"
             return
-        yield "host memory        read B      written B   bytes touched                BDs pushed"
+        yield "host memory        read B      written B   bytes touched                BDs"
         for number, use in sorted(self.arguments.items()):
             span = f"{use.first:#x} to {use.end:#x}"
             yield f"  arg {number:<4} {use.read:>15,} {use.written:>14,}   {span:<28} {use.bds}"
 
-    def _grid(self) -> Iterator[str]:
+    def _grid(self, most: int) -> Iterator[str]:
         rows = sorted({row for _, row in self.tiles}, reverse=True)
         columns = range(max([self.columns, *(column + 1 for column, _ in self.tiles)]))
         if len(columns) > 16:
             columns = range(16)
         cells = {row: [_cell(self.tiles.get((column, row))) for column in columns] for row in rows}
         width = 2 + max((len(cell) for line in cells.values() for cell in line), default=1)
-        yield "      " + "".join(f"{f'c{column}':<{width}}" for column in columns).rstrip()
-        for row, line in cells.items():
-            yield f"  r{row}  " + "".join(f"{cell:<{width}}" for cell in line).rstrip()
+        beside = max(1, (most - 6) // width)  # columns in a line
+        for first in range(0, len(columns), beside):
+            some = columns[first : first + beside]
+            yield "      " + "".join(f"{f'c{column}':<{width}}" for column in some).rstrip()
+            for row, line in cells.items():
+                shown = line[first : first + beside]
+                yield f"  r{row}  " + "".join(f"{cell:<{width}}" for cell in shown).rstrip()
 
     def tile_text(self, tile: Tile) -> str:
         """Returns everything about one tile.
@@ -223,6 +230,14 @@ class Explanation:
 
 
 # --- Words --------------------------------------------------------------------------------------
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """The line, or several of ``width`` characters at most, further ones behind its indent and more."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=True, break_on_hyphens=False)
 
 
 def _step_line(first: int, last: int, what: str) -> str:

@@ -64,3 +64,14 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> 
 def lock_condition(value: int) -> str:
     """Returns the condition on a lock's value that an acquire with ``value`` waits for."""
     return f">= {-value}" if value < 0 else f"== {value}"
+
+
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
+def duration(seconds: float) -> str:
+    """A time as people read it: three digits and a unit."""
+    scale, unit = next(((s, u) for s, u in _UNITS if seconds >= s), _UNITS[-1])
+    value = seconds / scale
+    digits = f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2g}"
+    return f"{digits} {unit}"

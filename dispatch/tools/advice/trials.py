@@ -15,10 +15,10 @@ from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.frontend.importer import node_names
 from onedispatch.dispatch.runtime.session import InferenceSession
-from onedispatch.dispatch.runtime.summary import Summary, duration
+from onedispatch.dispatch.runtime.summary import Summary
 from onedispatch.dispatch.tools.advice.edits import TAKEN, Edit, edits_of
 from onedispatch.transactions.base.errors import OneDispatchError
-from onedispatch.transactions.base.text import counted
+from onedispatch.transactions.base.text import counted, duration
 
 _OF_HOST_NODES = ("freeze", "narrow", "cast", "cut")
 _OF_USERS = ("freeze", "precision", "int8", "device")  # to take, by a flag or a command
