@@ -97,7 +97,7 @@ def _show(found: Profile, rows: Sequence[RowProfile], tiles: bool) -> None:
         out.tell(f"products: {found.tops:.3g} TOPS (peak by type: {peaks})")
     out.tell()
     kinds = [(f"{kind.kind} ({kind.count:,})", *_cells(kind, found)) for kind in found.kinds()]
-    out.columns(_KINDS, kinds, droppable=_places(_KINDS, ("bound by",), ("ideal",), BOUNDS))
+    out.columns(_KINDS, kinds, droppable=_places(_KINDS, ("ideal",), BOUNDS))
     operators = [(row.name, row.kind, *_cells(row, found)) for row in rows]
     out.tell()
     out.columns(_OPERATORS, operators, (0, 1), _places(_OPERATORS, BOUNDS, ("ideal",), ("TOPS",)))
