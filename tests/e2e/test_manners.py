@@ -322,6 +322,28 @@ def test_wide_output_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert len(lines) > 4 and max(map(len, (line.rstrip() for line in lines))) <= 80, command
 
 
+def test_every_column_has_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    titles: list[tuple[str, ...]] = []
+    show = output.table
+
+    def recorded(title: str, columns: Any, *rest: Any, **more: Any) -> None:
+        titles.append(tuple(columns))
+        show(title, columns, *rest, **more)
+
+    monkeypatch.setattr(output, "table", recorded)
+    base = tmp_path / "base.json"
+    for command in (
+        ("gate", DIGITS, "--no-cpu", "--write-baseline", base),
+        ("gate", DIGITS, "--baseline", base),
+        ("diff", base, DIGITS, "--full"),
+        ("compare", DIGITS, "--random", "--per-node"),
+        ("run", DIGITS, "--random", "--compare"),
+    ):
+        on_terminal(monkeypatch, *command)
+    assert len(titles) >= 7 and all(name for columns in titles for name in columns)
+    assert sum("relative error" in columns for columns in titles) == 3
+
+
 def test_a_compile_tells_its_stages() -> None:
     stages = progress.Stages("compiling")
     with observed(stages):
