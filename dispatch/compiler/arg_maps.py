@@ -113,6 +113,15 @@ def explanation_of(operator: Operator, about: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def macs_of(operator: Operator, about: str) -> int:
+    """Returns the multiply-accumulates of an operator. Raises ``OperatorError`` for what is no count."""
+    where = f"operator {operator.name} of {about}"
+    count = asked_of(operator, where, operator.count_macs, Unsupported)
+    if type(count) is not int or not 0 <= count < 1 << 63:
+        raise _refusing(operator, about)("count_macs", bounded_repr(count), "a count, an int from 0 on")
+    return count
+
+
 def _check_locks(transaction: Transaction, device: Device, refuse: Refuse) -> None:
     """Raises ``OperatorError`` for a lock that stays other than the overlay set it: the next operator would
     find it so. (That a lock ends as it was last set, the simulator says of every run.)"""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from onedispatch.dispatch.compiler.arg_maps import (
     checked_arg_map,
     explanation_of,
+    macs_of,
     parameters_of,
     transaction_of,
 )
@@ -36,6 +37,7 @@ def build(operator: Operator, about: str) -> None:
     parameters_of(operator, about, checked_arg_map(operator, about))
     transaction_of(operator, about)
     explanation_of(operator, about)
+    macs_of(operator, about)
 
 
 class Copies:

@@ -15,6 +15,7 @@ import numpy as np
 from onedispatch.dispatch.compiler.arg_maps import (
     checked_arg_map,
     explanation_of,
+    macs_of,
     parameters_of,
     transaction_of,
 )
@@ -77,7 +78,7 @@ class PlacedOperator:
 
     @cached_property
     def macs(self) -> int:
-        return int(self.ask(lambda op: op.count_macs()))
+        return macs_of(self.operator, named(self.nodes))
 
     @cached_property
     def const_bytes(self) -> int:

@@ -170,7 +170,9 @@ def test_a_mapping_function_that_raises_is_named(plugin: Any, fallback: str) -> 
     assert isinstance(e.value.__cause__, IndexError)
 
 
-@pytest.mark.parametrize("method", ["nests", "arg_map", "transaction", "explain", "super_kernel_params"])
+@pytest.mark.parametrize(
+    "method", ["nests", "arg_map", "transaction", "explain", "count_macs", "super_kernel_params"]
+)
 def test_an_operator_that_raises_is_named(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def careless(self: Any, *args: Any) -> Any:
         raise AttributeError("thrown on purpose")
@@ -180,7 +182,7 @@ def test_an_operator_that_raises_is_named(monkeypatch: pytest.MonkeyPatch, metho
         od.compile(proto("Relu"))
 
 
-@pytest.mark.parametrize("method", ["arg_map", "transaction", "explain", "super_kernel_params"])
+@pytest.mark.parametrize("method", ["arg_map", "transaction", "explain", "count_macs", "super_kernel_params"])
 def test_an_operator_that_fails_late_is_refused(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def late(self: Any) -> Any:
         raise Unsupported("too late", "earlier ones")
@@ -192,7 +194,7 @@ def test_an_operator_that_fails_late_is_refused(monkeypatch: pytest.MonkeyPatch,
         od.compile(proto("Relu"), fallback="error")
 
 
-@pytest.mark.parametrize("method", ["arg_map", "transaction", "explain", "super_kernel_params"])
+@pytest.mark.parametrize("method", ["arg_map", "transaction", "explain", "count_macs", "super_kernel_params"])
 def test_a_copy_of_an_output_that_fails_late_is_left_to_the_host(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
