@@ -47,8 +47,12 @@ class QuantizeFlags:
         typer.Option(help="The share of samples that may name another class than in fp32: 0.01, or 1%."),
     ] = "1%"
     snr: Annotated[
-        float, typer.Option(help="The least signal-to-noise ratio, in dB, of outputs that are no classes.")
-    ] = 20.0
+        float | None,
+        typer.Option(
+            help="The least signal-to-noise ratio of every output, in dB.  "
+            "[default: 20, of outputs that are no classes]"
+        ),
+    ] = None
     device: out.Device = "npu2"
     fallback: out.Fallback = "cpu"
     shape: out.Shapes = None
@@ -60,9 +64,12 @@ class QuantizeFlags:
 
         integer("--calibrate", self.calibrate, 1, samples.MOST)
         integer("--samples", self.samples, 1, samples.MOST)
+        tolerance = out.parse_share("--tolerance", self.tolerance)
+        if self.snr is None:
+            return Floors(tolerance)
         if not 0 <= self.snr <= 200:
             raise InputError("--snr", f"{self.snr:g}", "decibels from 0 to 200")
-        return Floors(out.parse_share("--tolerance", self.tolerance), self.snr)
+        return Floors(tolerance, self.snr, every=True)
 
 
 def quantize(
@@ -79,9 +86,13 @@ def quantize(
     samples with the same class, where outputs have a score for each class; SNR and cosine are the least of
     all outputs.
 
-    The best is the fastest within --tolerance (classes) and --snr (other outputs), of those with the fewest
-    nodes on the host. Its nodes with the largest own errors are named. Where none fits, nothing is written,
-    and the exit code is 2.
+    The best is the fastest within --tolerance (classes) and --snr (other outputs, or all where it is given),
+    of those with the fewest nodes on the host. An output has a score for each class if it is of floats and
+    two dimensions, not counting those of 1 at its end, and no function of one tensor, such as Relu, makes it;
+    or if its name has `logits`. By what each output is judged is said below the table.
+
+    The nodes of the best with the largest own errors are named. Where none fits, nothing is written, and the
+    exit code is 2.
     """
     from onedispatch.dispatch.tools.recipes import chosen
     from onedispatch.dispatch.tools.trials import Trials, best
@@ -144,12 +155,18 @@ class Result:
     held_out: int
     summary: Summary | None  # the verdict on the best
 
+    @property
+    def measures(self) -> dict[str, str]:
+        """By what each output is judged; {} where no recipe was measured."""
+        return next((one.measures(self.floors) for one in self.tried if one.outputs), {})
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "calibrated": self.calibrated,
             "held_out": self.held_out,
             "tolerance": self.floors.tolerance,
             "least_snr": self.floors.snr,
+            "measures": self.measures,
             "recipes": [one.as_dict() | {"fits": one.fits(self.floors)} for one in self.tried],
             "best": None if self.best is None else self.best.recipe.name,
             "summary": None if self.summary is None else self.summary.as_dict(),
@@ -173,6 +190,9 @@ def _tell(result: Result, json: bool) -> None:
     for one in result.tried:
         if one.failed:
             out.tell(f"{one.recipe.name}: {one.failed}")
+    if result.measures:
+        judged = ", ".join(f"{name} by {how}" for name, how in result.measures.items())
+        out.tell(f"judged: {judged}")
     rows_of_classes = min((one.classes for one in result.tried if one.classes), default=0)
     if rows_of_classes and rows_of_classes * result.floors.tolerance < 1:
         out.tell(
@@ -180,7 +200,8 @@ def _tell(result: Result, json: bool) -> None:
         )
     if result.best is None:
         floors = result.floors
-        kept = f"{1 - floors.tolerance:.1%} of top-1, and {floors.snr:g} dB of other outputs"
+        outputs = "all outputs" if floors.every else "other outputs"
+        kept = f"{1 - floors.tolerance:.1%} of top-1, and {floors.snr:g} dB of {outputs}"
         out.tell(f"no recipe keeps {kept}")
         return
     _tell_best(result, result.best)

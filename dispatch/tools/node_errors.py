@@ -16,7 +16,7 @@ from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.dispatch.tools.compare import ValueComparison, check_threshold, value_comparison
 from onedispatch.dispatch.tools.matches import SAME, Match
 from onedispatch.dispatch.tools.sides import Feed, Sides
-from onedispatch.dispatch.tools.tally import Tally, class_scores
+from onedispatch.dispatch.tools.tally import Tally, class_scores, maker_of
 from onedispatch.dispatch.tools.written_values import nodes_inside
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.cached import cached_property
@@ -87,13 +87,14 @@ class NodeErrors:
         self.rows = [self._row(one) for one in sides.matches]
         names = sides.output_names
         self.outputs = [Row(name, *self._ends(name), theirs=names[name]) for name in names]
+        self._makers_there = {name: maker_of(sides.reference, name) for name in names.values()}
 
     def add(self, feed: Feed) -> None:
         """Runs one sample, on all sides."""
         mine, theirs = self.sides.outputs(feed)
         for row in self.outputs:
             row.add(self.samples, mine[row.value], theirs[row.value], self.threshold)
-            _count(row, mine[row.value], theirs[row.value])
+            _count(row, mine[row.value], theirs[row.value], self._makers_there[row.theirs])
         if self.rows:
             self._add_values(feed)
         self.samples += 1
@@ -140,8 +141,9 @@ class NodeErrors:
         return (node.name, node.op_type) if node is not None else ("", "")
 
 
-def _count(row: Row, mine: Array, theirs: Array) -> None:
+def _count(row: Row, mine: Array, theirs: Array, maker: str) -> None:
+    """``maker`` is the type of the reference's node that computes the output."""
     row.tally.add(mine, theirs)
-    scores, wanted = class_scores(row.value, mine), class_scores(row.value, theirs)
+    scores, wanted = (class_scores(row.value, one, maker) for one in (mine, theirs))
     if scores is not None and wanted is not None and scores.shape == wanted.shape:
         row.tally.add_classes(scores, wanted)

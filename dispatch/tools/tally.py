@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.dispatch.tools.differences import errors_of, largest_of, share_of
+from onedispatch.operators.declarations.functions import ACTIVATIONS
 
 
 @dataclass
@@ -106,15 +107,35 @@ class Tally:
         return self.same_class / self.rows if self.rows else None
 
 
-def class_scores(name: str, array: Array) -> Array | None:
+# Functions of one tensor, whose results are no scores; but Log, which ends classifiers behind a Softmax.
+_FUNCTIONS = frozenset(row.onnx for row in ACTIVATIONS.rows) - {"Log", ""} | {"Clip"}
+_PASSED = frozenset(
+    ("QuantizeLinear", "DequantizeLinear", "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+)
+
+
+def maker_of(graph: Graph, name: str) -> str:
+    """The type of the node that computes a value, before those that hand its numbers on; "" for none."""
+    makers = {written: node for node in graph.nodes for written in node.writes}
+    node = makers.get(name)
+    while node is not None and node.op_type in _PASSED:
+        node = makers.get(node.inputs[0])
+    return "" if node is None else node.op_type
+
+
+def class_scores(name: str, array: Array, maker: str = "") -> Array | None:
     """An output with a score for each class in its last dimension; None for others.
 
-    These are floats of two dimensions, beside those of 1 at the end, or are called logits.
+    These are floats of two dimensions, beside those of 1 at the end, that no function of one tensor, as Relu,
+    makes (``maker``); and what is called logits.
     """
+    called = "logits" in name.lower()
+    if maker in _FUNCTIONS and not called:
+        return None
     rank = array.ndim
     while rank > 2 and array.shape[rank - 1] == 1:
         rank -= 1
     scores = array.reshape(array.shape[:rank])
     if array.dtype.kind != "f" or rank < 2 or scores.shape[-1] < 2:
         return None
-    return scores if rank == 2 or "logits" in name.lower() else None
+    return scores if rank == 2 or called else None

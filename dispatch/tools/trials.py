@@ -35,11 +35,12 @@ class Floors:
     """What a recipe has to keep: see ``Trial.fits``.
 
     ``tolerance`` is the share of samples of another top-1, where outputs are classes; ``snr`` the least
-    signal-to-noise ratio of other outputs, in decibels.
+    signal-to-noise ratio of other outputs, in decibels, or of ``every`` one.
     """
 
     tolerance: float = 0.01
     snr: float = 20.0
+    every: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class Trial:
             return False
         return all(_keeps(one, floors) for one in self.outputs.values())
 
+    def measures(self, floors: Floors) -> dict[str, str]:
+        """By what each output is judged."""
+        by_class = "top-1 and SNR" if floors.every else "top-1"
+        return {name: by_class if one.rows else "SNR" for name, one in self.outputs.items()}
+
     def measured(self) -> Trial:
         """The same without its models, of which only the best is needed."""
         return replace(self, model=None, compiled=None)
@@ -107,7 +113,10 @@ class Trial:
 
 def _keeps(tally: Tally, floors: Floors) -> bool:
     if tally.agreement is not None:
-        return 1 - tally.agreement <= floors.tolerance
+        if 1 - tally.agreement > floors.tolerance:
+            return False
+        if not floors.every:
+            return True
     snr = tally.snr(tally.total)
     return snr is not None and snr >= floors.snr
 

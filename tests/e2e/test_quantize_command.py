@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from typer.testing import CliRunner
 
 import onedispatch as od
@@ -107,6 +107,40 @@ def test_all_usual_recipes_run_and_the_fastest_that_fits_is_best(images: Any) ->
     others = {name: row["seconds"] for name, row in found["recipes"].items() if name != "fp32"}
     assert found["best"] == min(others, key=lambda name: others[name]) and found["path"] is None
     assert found["recipes"]["a16w8"]["snr"] > found["recipes"]["int8"]["snr"]
+
+
+def test_the_measure_that_decides_is_said_and_a_bound_of_noise_holds_for_classes_too(images: Any) -> None:
+    given = ("m.onnx", "--data", "d.npy", "--recipe", "int8", "--tolerance", "100%")
+    found = tried(*given)
+    (name,) = found["measures"]
+    assert found["measures"] == {name: "top-1"} and found["recipes"]["int8"]["fits"]
+    assert f"judged: {name} by top-1\n" in invoke(*given).stdout
+    noisy = tried(*given, "--snr", "90", code=2)
+    assert noisy["measures"] == {name: "top-1 and SNR"}
+    assert not noisy["recipes"]["int8"]["fits"] and noisy["recipes"]["fp32"]["fits"]
+
+
+@pytest.mark.parametrize(
+    ("end", "classes"),
+    [
+        ("y = MatMul(x, w)", True),
+        ("a = MatMul(x, w) y = Softmax(a)", True),
+        ("a = MatMul(x, w) b = Softmax(a) y = Log(b)", True),
+        ("a = MatMul(x, w) y = Relu(a)", False),
+        ("a = MatMul(x, w) b = Sigmoid(a) y = Flatten(b)", False),
+    ],
+)
+def test_what_a_function_of_one_tensor_makes_is_no_class(end: str, classes: bool) -> None:
+    text = f"g (float[2,8] x) => (float[2,5] y) {{ {end} }}"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    rng = np.random.default_rng(7)
+    weight = rng.standard_normal((8, 5)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, "e.onnx")
+    np.save("e.npy", rng.standard_normal((8, 8)).astype(np.float32))
+    found = tried("e.onnx", "--data", "e.npy", "--recipe", "bf16")
+    assert found["measures"] == {"y": "top-1" if classes else "SNR"}
+    assert (found["recipes"]["bf16"]["agreement"] is not None) == classes
 
 
 def test_where_none_fits_nothing_is_written(vectors: Any) -> None:
