@@ -87,7 +87,7 @@ def inspect(
 
 
 def _show_all(compiled: CompiledModel, found: Sequence[Inspected], full: bool) -> None:
-    """The verdict of each executable, and what it is made of."""
+    """Prints the verdict on each executable, then what became of its nodes."""
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
     if len(found) > 1:

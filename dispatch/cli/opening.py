@@ -374,7 +374,8 @@ def taken_sizes(
 
     Raises ``InputError`` with the same where the model refuses them.
     """
-    guessed = {one.name: taken[one.name] for one in open_inputs(compiled, shapes) if one.name in taken}
+    inputs = open_inputs(compiled, shapes)
+    guessed = {one.name: taken[one.name] for one in inputs if one.name in taken}
     try:
         yield
         if guessed and not quiet:
@@ -382,9 +383,10 @@ def taken_sizes(
     except ModelError as error:
         if not guessed or isinstance(error, InputError):
             raise
+        unsaid = f"none of {', '.join(map(str, inputs))}, so that {as_flags(guessed)} is taken"
         raise InputError(
             "open dimensions",
-            f"none, so that {as_flags(guessed)} is taken; that does not fit: {error.statement()}",
+            f"{unsaid}; that does not fit: {error.statement()}",
             "sizes that fit the model",
             "name the sizes: --shape input=sizes",
         ) from error
