@@ -263,14 +263,15 @@ def _layout(
     """So that a table is ``width`` wide where it can be.
 
     No column is narrower than its numbers and the words of its title, the first not than its names, up to a
-    bound, others not than their words, those of up to ``longest`` letters. What is left goes to columns that
-    need more, in equal shares.
+    bound, others not than their words, those of up to ``longest`` letters, or of any where there is room
+    for all. What is left goes to columns that need more, in equal shares.
     """
     wanted = [max(_lengths(name, *(row[index].plain for row in rows))) for index, name in enumerate(names)]
     least = [max(_lengths(*name.split())) for name in names]
     for index in range(len(names)):
         cells = [row[index].plain for row in rows]
         least[index] = max(least[index], _least(cells, index == 0, index in right, longest))
+    least = _with_words(least, rows, width - 3 * len(names) - 1)
     padding = 1 if sum(least) + 3 * len(names) + 1 <= width else 0
     spare = width - (2 * padding + 1) * len(names) - 1 - sum(least)
     widths = dict(enumerate(least))
@@ -280,6 +281,19 @@ def _layout(
         widths[index] += more
         spare -= more
     return _Layout(padding, [widths[index] for index in range(len(names))])
+
+
+def _with_words(least: Sequence[int], rows: Sequence[Sequence[Text]], room: int) -> list[int]:
+    """The least widths with room for each column's longest word; of words that are too long for ``room``
+    together, the longest in the table are the first to do without."""
+    words = [
+        max(_lengths(*(word for row in rows for word in row[i].plain.split()))) for i in range(len(least))
+    ]
+    for bound in sorted(set(words), reverse=True):
+        wider = [max(width, min(word, bound)) for width, word in zip(least, words, strict=True)]
+        if sum(wider) <= room:
+            return wider
+    return list(least)
 
 
 def _least(cells: Sequence[str], first: bool, right: bool, longest: int | None) -> int:
