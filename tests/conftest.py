@@ -43,7 +43,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _NO_CASES = SimpleNamespace(params={})
 # Thousands of modules and tests lie in memory, which each collection would walk through: a tenth of all time.
 gc.disable()
-gc.set_threshold(50_000, 20, 20)
 FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
 
 
