@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,25 +155,22 @@ def _with_sources(
 
     Raises ``Misfit`` for a constant without a member for each of its factors, and for too many of these.
     """
-    last: tuple[str, bytes] | None = None
-    source, ways = None, Counter[str]()
-    for one in sorted(copies, key=_read):
-        if one.own is not None:
-            yield one, one.own
-            continue
-        if last != (last := _read(one)):
-            source = constant(one.constant)
-            ways[one.constant] += 1
-            if ways[one.constant] > _MOST_WAYS:
-                given = f"{counted(ways[one.constant], 'set')} of factors"
-                raise Misfit(f"constant {one.constant!r}", given, f"up to {_MOST_WAYS}")
-            if source is not None and one.factors is not None:
-                source = _scaled(one.constant, source, one.factors)
-        yield one, source
+    ways: Counter[str] = Counter()
+    for (name, is_scaled, factors), some in groupby(sorted(copies, key=_read), key=_read):
+        source = constant(name)
+        ways[name] += 1
+        if ways[name] > _MOST_WAYS:
+            given = f"{counted(ways[name], 'set')} of factors"
+            raise Misfit(f"constant {name!r}", given, f"up to {_MOST_WAYS}")
+        if source is not None and is_scaled:
+            source = _scaled(name, source, np.frombuffer(factors, np.float32))
+        for one in some:
+            yield one, source if one.own is None else one.own
 
 
-def _read(one: ConstantCopy) -> tuple[str, bytes]:
-    return one.constant, b"" if one.factors is None else one.factors.tobytes()
+def _read(one: ConstantCopy) -> tuple[str, bool, bytes]:
+    """Its constant, whether that is scaled, and the factors."""
+    return one.constant, one.factors is not None, b"" if one.factors is None else one.factors.tobytes()
 
 
 def _scaled(name: str, source: Array, factors: Array) -> Array:

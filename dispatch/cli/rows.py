@@ -38,7 +38,7 @@ class _Layout:
 
     def lines(self) -> tuple[list[str], list[str]]:
         """Those of the head, and one for each row."""
-        names = told_apart(self.cells[0], max(self.room, _LEAST_NAME))
+        names = distinct(self.cells[0], max(self.room, _LEAST_NAME))
         cells = [names, *self.cells[1:]]
         first = max(map(cell_len, (*self.heads[0], *names)))
         widths = [first, *map(self.width_of, range(1, len(cells)))]
@@ -88,7 +88,7 @@ def _layouts(
             yield _Layout(titles, cells, sides, gap, width, [heads[index] for index in sorted(gone)])
 
 
-def told_apart(names: Sequence[str], width: int) -> list[str]:
+def distinct(names: Sequence[str], width: int) -> list[str]:
     """The names in ``width`` cells at most: without a part of each, so that as many as can be differ."""
     each = [[shortened(name, width, head) for name in names] for head in _HEADS]
     return max(each, key=lambda one: len(set(one)))

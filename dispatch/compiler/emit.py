@@ -214,8 +214,7 @@ class _Emitter:
 
     def _packed(self, placed: PlacedOperator) -> int:
         """Byte offset of an operator's packed constants."""
-        read = placed.operator.inputs
-        return self.constants.fill(placed.const_bytes, placed.write_constants, placed.constant_copies, read)
+        return self.constants.fill(placed.const_bytes, placed.write_constants, placed.operator.inputs)
 
     def _params(self, storage: _Storage) -> tuple[bytes, list[int]]:
         blob = bytearray()
@@ -312,26 +311,25 @@ class _Constants:
         """Byte offset of a constant's device image in the buffer."""
         blob, value = device_image(spec), spec.value
 
-        def write(out: Array) -> None:
+        def write(out: Array) -> list[PackedCopy]:
             out[:] = blob
+            return [] if value is None or value.nbytes != blob.size else [whole_copy(value)]
 
-        whole = [] if value is None or value.nbytes != blob.size else [whole_copy(value)]
-        return self.fill(blob.size, write, lambda: whole)
+        return self.fill(blob.size, write)
 
     def fill(
         self,
         size: int,
-        write: Callable[[Array], object],
-        copies: Callable[[], Iterable[PackedCopy]],
+        write: Callable[[Array], Iterable[PackedCopy]],
         read: Iterable[TensorSpec] = (),
     ) -> int:
-        """Byte offset of ``size`` bytes that ``write``, as ``copies`` do, puts into zeroed memory; they are
-        made of what is ``read``."""
+        """Byte offset of ``size`` bytes that ``write`` puts into zeroed memory, by the copies that it returns
+        as far as there are some; they are made of what is ``read``."""
         at = self.size
-        write(self._buffer[at : at + size])
+        copies = write(self._buffer[at : at + size])
         place = self._taken(at, size)
         if place == at:
-            self.copies += self._origins.named((each.moved(at) for each in copies()), read)
+            self.copies += self._origins.named((each.moved(at) for each in copies), read)
         return place
 
     def _taken(self, at: int, size: int) -> int:

@@ -158,7 +158,7 @@ def refusals_of(graph: Graph, nodes: Iterable[Node], device: Device) -> dict[str
 
 
 def _strings(node: Node, specs: Specs) -> Refusal | None:
-    """The refusal of a node that takes or makes strings, whatever its mapping says of the type."""
+    """The refusal of a node that takes or makes strings, before its mapping says anything of the type."""
     for end, names in (("of", node.inputs), ("to", node.outputs)):
         for name in filter(None, names):
             dtype = specs.graph.value(name).dtype

@@ -33,7 +33,7 @@ class CatalogWarning(UserWarning):
 
 def files_for(folder: Path, device: str) -> list[Path]:
     """The files of a folder for a device, by its name; the first that can be used answers, no other. Links
-    that lead nowhere are among them: who opens one says so."""
+    that lead nowhere are among them: opening one says so."""
     names = LAZY.format(device), MERGED.format(device), FALLBACK
     paths = (folder / f"{name}{suffix}" for name in names for suffix in (SUFFIX, TEXT_SUFFIX))
     return [path for path in paths if path.exists() or path.is_symlink()]

@@ -115,7 +115,7 @@ def _lines(path: FilePath) -> Iterator[bytes]:
 
 
 def _check_unpacked(line: bytes, unpacked: int, name: str) -> None:
-    """Raises ``CatalogError`` where a packed log comes to more than anybody packs."""
+    """Raises ``CatalogError`` where a packed log comes to more than a log does."""
     for what, count, most in (("in a line", len(line), MOST_LINE), ("unpacked", unpacked, MOST_UNPACKED)):
         if count > most:
             given = f"more than {counted(most, 'byte')} {what}"

@@ -246,19 +246,16 @@ class Operator:
         blob = np.zeros(self.const_bytes, np.uint8) if out is None else out
         for each in self.constant_copies():
             each.run(blob)
-        for bound in self._bound:
-            for operand, at, size in bound.feeds.packed:
-                if operand == AUX:
-                    _pack_aux(bound.schedule, blob[at : at + size])
         return blob
 
     def constant_copies(self) -> Iterator[PackedCopy]:
-        """The constant blob, but for auxiliary tensors, as copies."""
+        """The constant blob as copies."""
         for bound in self._bound:
             for operand, at, _ in bound.feeds.packed:
-                if operand != AUX:
-                    packed = bound.schedule.packed(operand)
-                    yield from packed_copies(bound.schedule, packed, self.packed_parts(operand), at)
+                schedule = bound.schedule
+                aux = (values for _, values in schedule.nest.aux_values())
+                parts = list(aux) if operand == AUX else self.packed_parts(operand)
+                yield from packed_copies(schedule, schedule.packed(operand), parts, at)
 
     def transaction(self) -> bytes:
         """The operator's own transaction; empty work gives a header without ops."""
@@ -334,15 +331,6 @@ def _images(nest: Nest) -> Iterator[Image]:
         seen = nest.bound.get(kernel.seen_by(scalar).name)
         if scalar.table is not None and scalar.name in nest.scalars and seen is not None:
             yield Image.of_function(scalar.table, str(nest.scalars[scalar.name]), seen.dtype.name)
-
-
-def _pack_aux(schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
-    """Writes a nest's auxiliary tensors, each from a word on."""
-    at = 0
-    for part, values in schedule.nest.aux_values():
-        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        out[at : at + data.size] = data
-        at += 4 * int(part.words(schedule.nest, schedule.tiles, schedule.k_tile))
 
 
 class Alias(NamedTuple):

@@ -91,9 +91,9 @@ class PackedCopy(NamedTuple):
         return self._replace(copy=replace(self.copy, target=self.copy.target + further))
 
 
-def whole_copy(array: Array, target: int = 0) -> PackedCopy:
+def whole_copy(array: Array) -> PackedCopy:
     """All of an array."""
-    copy = ByteCopy(1, 0, target, (Step(array.nbytes, 1, 1),))
+    copy = ByteCopy(1, 0, 0, (Step(array.nbytes, 1, 1),))
     return PackedCopy(np.ascontiguousarray(array).reshape(-1).view(np.uint8), copy)
 
 

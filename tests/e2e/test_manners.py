@@ -305,8 +305,8 @@ def test_a_run_says_how_many_cores_are_busy_and_schedules_when_asked(monkeypatch
     assert re.fullmatch(r"conv2 +conv +8 of 32 +[\d,]+ +[\d.]+%", table[3])
     full = "\n".join(on_terminal(monkeypatch, "time", DIGITS, "--full"))
     assert "conv2: conv n:1/1" in full and "cores busy" not in "\n".join(table)
-    (told,) = {line for line in plain if line.startswith("modelled time")}
-    time = re.search(r"modelled time +(\S+ us) ", told)
+    (line,) = {line for line in plain if line.startswith("modelled time")}
+    time = re.search(r"modelled time +(\S+ us) ", line)
     assert time is not None and f"{time[1]} on npu2" in " ".join(plain)
 
 

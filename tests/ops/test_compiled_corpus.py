@@ -136,9 +136,9 @@ WIDE = {"compiled::gather@1"}
 def test_check_mode_finds_nothing(libraries: list[Path], stem: str) -> None:
     """Members alone, then all in shuffled order and in 32 partitions, on cases made of the declarations."""
     (library,) = [one for one in libraries if one.stem == f"lib{stem}"]
-    told = check_file(str(library), Options(alone=examples(512)))
-    assert told.kernels
-    for name, checked in told.kernels.items():
+    report = check_file(str(library), Options(alone=examples(512)))
+    assert report.kernels
+    for name, checked in report.kernels.items():
         assert checked.cases, name
         found = [one for one in checked.findings if one.level == "error" or name not in WIDE]
         assert not found, f"{name}: {list(map(str, found))}"
