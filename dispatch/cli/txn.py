@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from onedispatch.dispatch.artifact.container import MAGIC
+from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.flags import expands_flags
@@ -57,7 +57,7 @@ def transaction_bytes(path: Path) -> bytes:
         accepted = "a transaction, or a file of `onedispatch compile`"
         remedy = f"compile it first: onedispatch compile {path} -o {path.with_suffix('.od').name}"
         raise InputError(str(path), "an ONNX model", accepted, remedy)
-    return load(path).transaction if data.startswith(MAGIC) else data
+    return load(path).transaction if is_compiled(data) else data
 
 
 def _looks_like_onnx(path: Path, data: bytes) -> bool:
@@ -97,7 +97,7 @@ def hint_at_packets(path: Path, packets: Path | None) -> None:
 
 def hint_at_run(path: Path) -> None:
     """A compiled model needs the locks and programs of its overlay, which a replay leaves out."""
-    if read_file(path).startswith(MAGIC):
+    if is_compiled(path):
         out.say(
             f"\nA compiled model's overlay is known: `onedispatch run {path} --random` executes it whole; "
             "this replay left out the overlay's locks and programs."
@@ -117,10 +117,7 @@ def _merge(transaction: Transaction, packets: Path, argument: int | None) -> Mer
 def find_all(
     path: Path, sizes: dict[int, int] | None, packets: Path | None, argument: int | None
 ) -> list[Finding]:
-    """What is wrong with a file; with a compiled model in its overlay."""
-    data = read_file(path)
-    if data.startswith(MAGIC) and packets is None:
-        return check_model(load(path), sizes)
+    """What is wrong with the transaction of a file, in no overlay."""
     control = control_of(path)
     if control is not None:
         return [*control.findings(), *check(control.to_transaction(), sizes)]
@@ -201,7 +198,7 @@ def explain(
     json: out.Json = False,
 ) -> None:
     """Say what a transaction does: what each DMA moves, from which argument, waiting for what."""
-    compiled = packets is None and read_file(path).startswith(MAGIC)
+    compiled = packets is None and is_compiled(path)
     explanation = explain_model(load(path)) if compiled else read_merged(path, packets, argument).explain()
     if svg is not None:
         write_file(svg, picture(explanation).encode())
@@ -296,7 +293,7 @@ def check_file(
     overlay, params, sizes = made_for.overlay, made_for.params, _parse_sizes(arg)
     if params is not None and overlay is None:
         raise InputError("--params", str(params), "together with --overlay DEVICE", "name the device")
-    compiled = packets is None and overlay is None and read_file(path).startswith(MAGIC)
+    compiled = packets is None and overlay is None and is_compiled(path)
     model = load(path) if compiled else None
     if overlay is not None:
         blocks = None if params is None else read_file(params)
