@@ -240,10 +240,11 @@ def _cycles(schedule: Schedule, known: float | None) -> float:
 
 
 def _has_descriptors(schedule: Schedule) -> bool:
-    """Whether memory tiles have as many descriptors as a schedule needs."""
+    """Whether memory tiles have as many descriptors as a schedule needs, and those of cores say how."""
     if any(schedule.kept):
         feeds = Feeds(schedule)
         try:
+            _ = schedule.arrival
             for column, rows in _columns_apart(schedule, feeds):
                 MemTile(schedule, rows, feeds, column)
         except SolutionError:

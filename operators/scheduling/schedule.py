@@ -24,6 +24,7 @@ from onedispatch.operators.declarations.params import (
     Axis,
     port_ref,
 )
+from onedispatch.operators.scheduling.access_pattern import MAX_DIMS
 from onedispatch.operators.scheduling.call_cost import reduction_cycles, scratch_words, sums_words
 from onedispatch.operators.scheduling.holds import STREAM, Hold, in1_first_pays, takes_both_channels
 from onedispatch.operators.scheduling.index_space import (
@@ -41,13 +42,14 @@ from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, res
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.cached import cached_property
-from onedispatch.transactions.base.errors import OperatorError
+from onedispatch.transactions.base.errors import OperatorError, SolutionError
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine import registers as reg
 
 MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum
 MAX_LOCK = reg.LOCK_MAX
 MAX_WRAP = reg.MEM.bd_field["d0_wrap"].maximum  # shims have the same
+MAX_CORE_WRAP = reg.CORE.bd_field["d0_wrap"].maximum
 PANEL_PARTS = 4
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 
@@ -207,7 +209,8 @@ class Schedule:
     @cached_property
     def arrival(self) -> tuple[tuple[int, int], ...]:
         """(stride in words, count), innermost first, by which a core puts together chunks of in1 that come
-        member by member of the axis that columns share; none where they come as they lie."""
+        member by member of the axis that columns share; none where they come as they lie. Raises
+        ``SolutionError`` where descriptors of cores cannot say so."""
         operand = self.nest.halo
         if operand is None or operand.buffer is None:
             return ()
@@ -217,6 +220,10 @@ class Schedule:
         steps = contiguous_strides(shape)
         order = [d for d in range(len(shape)) if d != at and shape[d] > 1]
         walked = [(steps[d], shape[d]) for d in (*reversed(order), at) if d is not None]
+        counts = [count for _, count in walked[:-1]]
+        if len(walked) > MAX_DIMS or max(counts, default=0) > MAX_CORE_WRAP:
+            accepted = f"{MAX_DIMS} dimensions, of up to {MAX_CORE_WRAP} words but for the last"
+            raise SolutionError(f"chunks of {operand.name}", str(walked), accepted, "choose smaller tiles")
         return tuple(walked[:-1]) + ((walked[-1][0], 0),)
 
     def fetched(self, port: int) -> list[Operand | Packed]:
@@ -580,16 +587,14 @@ class Schedule:
         """Cores that have a tile of their own (others idle or redo the last tile)."""
         m = self.mapping
         rows = min(self.limits.rows, self.grid[m.row_dim]) if m.row_dim is not None else 1
-        cols = 1
-        if m.col_dim is not None:
-            cols = min(m.columns, -(-self.grid[m.col_dim] // self.strides(m.col_dim)[0]))
-        return rows * cols
+        if m.col_dim is None:
+            return rows
+        return rows * min(m.columns, -(-self.grid[m.col_dim] // self.strides(m.col_dim)[0]))
 
     def _idle_reason(self) -> str:
         total = self.device.columns * self.limits.rows
         if self.busy_cores == total:
             return ""
-        tiles = prod(self.grid)
-        if tiles < total:
+        if (tiles := prod(self.grid)) < total:
             return f": only {counted(tiles, 'tile')}, smaller ones would cost more in commands than they save"
         return ": more would cost more in commands and traffic than they save"

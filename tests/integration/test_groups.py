@@ -227,6 +227,17 @@ def test_chunks_of_the_last_column_begin_as_others_do(planned: Planned, whatever
     assert len(planned()) == 4
 
 
+@pytest.mark.parametrize("columns", [512, 1024])
+def test_rows_that_cores_cannot_put_together_pass_device_memory(columns: int) -> None:
+    """Of 256 words a descriptor of a core counts 255."""
+    text = (
+        f"g (float[1, 3, 64, {columns}] x) => (float[1, 32, 16, {columns // 4}] y)"
+        " { a = Sigmoid(x) y = Conv <pads = [3, 3, 3, 3], strides = [4, 4]> (a, w) }"
+    )
+    weights = np.full((32, 3, 7, 7), 0.1, np.float32)
+    check_same(model_of(text, {"w": weights}), "npu2", "bf16")
+
+
 def test_dimensions_are_cut_into_whole_words_of_every_view(planned: Planned, whatever_fits: None) -> None:
     text = (
         "g (float[1, 20, 14, 14] x) => (float[14, 14, 20, 1] y)"
