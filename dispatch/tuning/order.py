@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from onedispatch.dispatch.tuning.explore import Answer, Measure, Measured, Steps, Task, Tuning
 from onedispatch.dispatch.tuning.workers import Workers
@@ -14,6 +15,7 @@ from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.solution import Solution
 
 Known = Mapping[tuple[Problem, Solution], Measured]
+Rank = tuple[bool, float, int]
 
 
 @dataclass(eq=False)
@@ -37,7 +39,7 @@ class Run:
     def is_answered(self) -> bool:
         return len(self.answers) == len(self.tasks)
 
-    def rank(self) -> tuple[bool, float, int]:
+    def rank(self) -> Rank:
         """What comes first: problems that were not begun, then those that cost most, each batch counting less
         than the one before."""
         cost = self.tuning.weight * (self.tuning.after or 0) / 2.0**self.batches
@@ -90,24 +92,27 @@ class Order:
     notify: Callable[[Sequence[tuple[Task, Answer]]], None]
     _flying: dict[int, tuple[Run, int]] = field(default_factory=dict)  # by numbers of tasks
     _ready: deque[tuple[Run, int]] = field(default_factory=deque)  # to be submitted
+    _waiting: list[tuple[Rank, Run]] = field(default_factory=list)  # whose batch is answered: a heap
     _numbers: int = 0
 
     def go(self) -> None:
         """Returns when nothing is left to do, or no time."""
-        waiting = list(self.runs)  # runs whose batch is answered
+        self._waiting = [(run.rank(), run) for run in self.runs]
+        heapify(self._waiting)
         while True:
-            self._submit(waiting)
+            self._submit()
             if not self._flying:
                 break
-            waiting += self._finished()
+            for run in self._finished():
+                heappush(self._waiting, (run.rank(), run))
         for run in self.runs:
             run.settle()
 
-    def _submit(self, waiting: list[Run]) -> None:
+    def _submit(self) -> None:
         """Submits as much as workers take."""
         while len(self._flying) < self.workers.room:
             if not self._ready:
-                run = self._next(waiting)
+                run = self._next()
                 if run is None:
                     return
                 self._ready.extend((run, at) for at in run.missing())
@@ -119,11 +124,10 @@ class Order:
             else:
                 self._ready.popleft()
 
-    def _next(self, waiting: list[Run]) -> Run | None:
+    def _next(self) -> Run | None:
         """The run that comes first, with a batch that waits for answers."""
-        while waiting:
-            run = min(waiting, key=Run.rank)
-            waiting.remove(run)
+        while self._waiting:
+            _, run = heappop(self._waiting)
             if not self._late(run):
                 run.advance(self.known)
                 if not run.ended:
