@@ -2,8 +2,9 @@
 """Tunes the example networks and writes the catalog that ships, with its log: ``make catalog``.
 
 ``python -m models.catalog --device npu2 --minutes 20`` goes on where the log stopped; ``--minutes 0`` only
-builds from it what ships. ``--again`` measures its rows anew first, as a change of the clock or of what is
-emitted asks for. Of each problem the log has the rows that decide something (``packed``).
+builds from it what ships. ``--again`` measures its rows anew first, and what the search chooses, as a change
+of the clock, of what is emitted or of the cost model asks for. Of each problem the log has the rows that
+decide something (``packed``).
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from onedispatch.operators.catalog import log
 from onedispatch.operators.catalog.build import merged, write
 from onedispatch.operators.catalog.layers import SHIPPED
 from onedispatch.operators.catalog.log import Tuned
+from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.problem import Problem
-from onedispatch.operators.scheduling.select import Search
-from onedispatch.transactions import find_device
+from onedispatch.operators.scheduling.select import SEARCH, Search
+from onedispatch.operators.scheduling.solution import Solution
+from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.text import counted
 
 LIGHT = Path(__file__).parent / "light"
@@ -109,25 +112,37 @@ def tuned(device: str, seconds: float, jobs: int) -> None:
 
 
 def measured_again(device: str, jobs: int) -> None:
-    """Measures the rows of a device's log once more, after a change of the clock or of what is emitted; what
-    does not fit any more is left out."""
+    """Measures the rows of a device's log once more, and what the search chooses now, after a change of the
+    clock, of what is emitted or of the cost model; what does not fit any more is left out."""
     target = find_device(device)
-    rows = [
-        replace(row, problem=replace(row.problem, device=target.identity))
-        for row in log.read(packed_log(device))
-    ]
+    logged: dict[Problem, list[Solution]] = {}
+    for row in log.read(packed_log(device)):
+        logged.setdefault(replace(row.problem, device=target.identity), []).append(row.solution)
     with ProcessPoolExecutor(jobs) as pool:
-        asked = [Measure(row.problem, row.solution) for row in rows]
+        chosen = pool.map(_searched, logged, repeat(target), chunksize=32)
+        asked = [
+            Measure(problem, solution)
+            for (problem, solutions), first in zip(logged.items(), chosen, strict=True)
+            for solution in dict.fromkeys([*first, *solutions])
+        ]
         answers = pool.map(Measure.done, asked, repeat(target), chunksize=32)
         found = [
-            replace(row, **asdict(answer), version=od.__version__)
-            for row, answer in zip(rows, answers, strict=True)
+            Tuned(one.problem, one.solution, **asdict(answer), version=od.__version__)
+            for one, answer in zip(asked, answers, strict=True)
             if isinstance(answer, Measured)
         ]
-    print(f"{device}: {counted(len(found), 'row')} measured again, of {len(rows):,}", flush=True)
+    print(f"{device}: {counted(len(found), 'solution')} measured, of {len(asked):,}", flush=True)
     if not found:
         raise SystemExit(f"{device}: no row fits; the log stays as it is")
     packed_log(device).write_bytes(packed(found))
+
+
+def _searched(problem: Problem, device: Device) -> list[Solution]:
+    """What the search chooses, if there is something."""
+    try:
+        return [SEARCH.select(problem, device)]
+    except Unsupported:
+        return []
 
 
 def packed(rows: Iterable[Tuned]) -> bytes:
@@ -164,7 +179,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", action="append", choices=DEVICES)
     parser.add_argument("--minutes", type=float, default=20, help="of tuning for each device; 0 only builds")
-    parser.add_argument("--again", action="store_true", help="measure what is known once more first")
+    parser.add_argument(
+        "--again", action="store_true", help="measure what is known, and what the search chooses, first"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     SHIPPED.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 
 from onedispatch.operators.scheduling.candidates import candidates
-from onedispatch.operators.scheduling.commands import shim_command_cycles
+from onedispatch.operators.scheduling.commands import controller_cycles
 from onedispatch.operators.scheduling.cost_model import CostModel
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
@@ -66,7 +66,7 @@ def _counted(model: CostModel, candidates: Iterable[tuple[Mapping, int]]) -> lis
     for mapping, at in candidates:
         solution = model.solution(mapping, at)
         if solution not in costs:
-            commands = shim_command_cycles(Schedule(model.nest, model.device, solution))
+            commands = controller_cycles(Schedule(model.nest, model.device, solution))
             costs[solution] = model.beside_commands(mapping, at).cost(commands)
     return sorted(costs, key=lambda one: costs[one])
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schedule's shim tasks cost the controller: counted, not guessed.
+"""What a nest costs the controller: counted, not guessed.
 
-The tasks are those that will be emitted; what each takes is made of the device's constants of the
-simulator's own controller.
+Descriptors, tasks and tokens are those that will be emitted (``onedispatch.operators.emission``); what each
+takes is made of the device's constants of the simulator's own controller.
 """
 
 from __future__ import annotations
@@ -10,58 +10,187 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from math import inf
+from typing import NamedTuple
 
-from onedispatch.operators.scheduling.access_pattern import ChunkTask
+from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT
 from onedispatch.operators.scheduling.feeds import Feeds
+from onedispatch.operators.scheduling.holds import STREAM
+from onedispatch.operators.scheduling.index_space import Operand
+from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.machine import registers as reg
 
 
-def shim_command_cycles(schedule: Schedule, limit: float = inf, loads_resident: bool = False) -> float:
-    """Array cycles that the controller spends on the shim tasks of a nest.
+def controller_cycles(schedule: Schedule, limit: float = inf, loads_resident: bool = False) -> float:
+    """Array cycles that the controller spends on a nest.
 
-    One column stands for all: a middle one, as those at the edges of a tensor have fewer regular feeds.
-    Returns infinity above ``limit``, without counting to the end. ``loads_resident``: the nest also loads
-    the operands that stay in the cores.
+    Its last column is counted, and another one for all others: those at the edges of a tensor have fewer
+    regular feeds. Returns infinity above ``limit``, without counting to the end. ``loads_resident``: the nest
+    also loads the operands that stay in the cores.
     """
-    if limit < 0:
-        return inf
-    descriptor, task = _costs(schedule.device)
-    cycles = 0.0
-    for sources, tasks in _shims(schedule, loads_resident or not schedule.in0_resident):
-        each = 0.0
-        for one in tasks:
-            each += descriptor * len(one.patterns) + task
-            if cycles + sources * each > limit:
+    feeds = Feeds(schedule)
+    cycles = _ends(schedule)
+    for columns, column in _alike(schedule, feeds):
+        for one in _Column(feeds, column, loads_resident or not schedule.in0_resident).cycles():
+            cycles += columns * one
+            if cycles > limit:
                 return inf
-        cycles += sources * each
-    return cycles
+    return cycles if cycles <= limit else inf
 
 
-def _shims(schedule: Schedule, in0: bool) -> Iterator[tuple[int, Iterator[ChunkTask]]]:
-    """How many shims have the same tasks, and these: of each port, maybe without in0, then of what drains."""
-    feeds, mapping = Feeds(schedule), schedule.mapping
-    column = min(1, mapping.columns - 1)
-    for port in (0, 1) if in0 else (1,):
-        cast = port == 0 and mapping.rowcast
-        rows = feeds.rows_served(0 if cast else column) if port == 0 else [0]
-        if not schedule.chunks(port) or not rows or not schedule.ring_words(port):
-            continue
-        sources = -(-schedule.device.core_rows // len(rows)) if cast else mapping.columns
-        for channel, served in schedule.channels(port, rows):
-            yield sources, feeds.feed(port, 0 if cast else column, served, channel)
-    if not schedule.kept[2]:
-        yield mapping.columns, feeds.drain(column)
+class _Costs(NamedTuple):
+    """Array cycles of a descriptor (BLOCKWRITE, DDR_PATCH), of a push (WRITE), and of waiting for a token
+    (TCT) or for a queue (MASKPOLL)."""
+
+    descriptor: float
+    push: float
+    token: float
 
 
 @cache
-def _costs(device: Device) -> tuple[float, float]:
-    """Array cycles of a descriptor (BLOCKWRITE, DDR_PATCH), and of a task (queue WRITE, TCT)."""
+def costs(device: Device) -> _Costs:
+    """What each of these takes on ``device``."""
     scale = device.constant("clock.array_mhz") / device.constant("controller.clock_mhz")
     word, other = (
         device.constant("controller.blockwrite_word_cycles"),
         device.constant("controller.other_cycles"),
     )
     descriptor = device.constant("controller.blockwrite_cycles") + reg.SHIM.bd_words * word + other
-    return scale * descriptor, scale * (device.constant("controller.write_cycles") + other)
+    return _Costs(scale * descriptor, scale * device.constant("controller.write_cycles"), scale * other)
+
+
+def _ends(schedule: Schedule) -> float:
+    """Waiting for the results, of all columns at once."""
+    channels = min(schedule.active_rows, ROW_LANES) if schedule.kept[2] else 1
+    return channels * costs(schedule.device).token
+
+
+def _alike(schedule: Schedule, feeds: Feeds) -> Iterator[tuple[int, int]]:
+    """Numbers of columns, and one that stands for so many."""
+    columns = schedule.mapping.columns
+    if schedule.mapping.rowcast:  # some of them feed rows of all
+        served: dict[int, list[int]] = {}
+        for column in range(columns - 1):
+            served.setdefault(len(feeds.rows_served(column)), []).append(column)
+        yield from ((len(some), some[-1]) for some in served.values())
+        yield 1, columns - 1
+        return
+    middle = min(1, columns - 1)
+    last = int(columns > 1 and (schedule.redoes or _reaches_out(schedule)))
+    yield columns - last, middle - last * (columns == 2)
+    if last:
+        yield 1, columns - 1
+
+
+def _reaches_out(schedule: Schedule) -> bool:
+    """Whether chunks at the ends of a dimension lie otherwise than those between."""
+    views = [x for x in schedule.nest.inputs if isinstance(x, Operand)]
+    return any(access.start or access.end for view in views for access in view.access)
+
+
+class _Queue:
+    """One channel's tasks, and what the controller does for each."""
+
+    def __init__(self, costs: _Costs, ahead: int, descriptors: int = 0, tasks: int = 0) -> None:
+        """``descriptors``: that a shim's channel has; the first tasks of others come as control packets.
+        ``tasks`` are there already."""
+        self._costs, self._ahead, self._descriptors, self._tasks = costs, ahead, descriptors, tasks
+
+    def task(self, descriptors: int = 0) -> float:
+        """Cycles of the next task."""
+        ahead = self._ahead
+        if descriptors:
+            ahead = self._ahead = min(ahead, self._descriptors // descriptors)
+        self._tasks += 1
+        waits = self._tasks > ahead
+        pushed = waits or descriptors > 0
+        return descriptors * self._costs.descriptor + pushed * self._costs.push + waits * self._costs.token
+
+
+class _Column:
+    """What a column's shim, memory tile and cores ask of the controller."""
+
+    def __init__(self, feeds: Feeds, column: int, in0: bool) -> None:
+        self._feeds, self._schedule, self._column = feeds, feeds.schedule, column
+        self._costs, self._limits = costs(feeds.schedule.device), feeds.schedule.limits
+        self._in0 = in0
+        # Parameters are the first task of these.
+        first = (reg.SHIM_ROW, MM2S, 1), (reg.MEM_ROW, S2MM, 1), (reg.MEM_ROW, MM2S, 0)
+        self._queues = {queue: self._queue(*queue, tasks=1) for queue in first}
+
+    def cycles(self) -> Iterator[float]:
+        """Of one thing after the other."""
+        s = self._schedule
+        yield self._costs.descriptor + self._costs.push  # parameters
+        rows = self._feeds.rows_served(self._column) if self._in0 else [], [0]
+        for port in (0, 1):
+            if s.chunks(port) and rows[port]:
+                yield from self._input(port, rows[port])
+        yield from self._output()
+        counts = s.chunks(0) if self._in0 else 0, s.chunks(1), s.outer_steps
+        for direction, channel, count in zip((S2MM, S2MM, MM2S), (0, 1, 0), counts, strict=True):
+            queue = self._queue(reg.FIRST_CORE_ROW, direction, channel, tasks=channel)
+            for _ in range(0, count, MAX_REPEAT):
+                yield s.active_rows * queue.task()
+        if s.active_rows == 1 and self._limits.sharers > 1:
+            yield 2 * self._costs.push  # one row does not wait for its turn
+
+    def _queue(self, row: int, direction: int, channel: int, tasks: int = 0) -> _Queue:
+        descriptors = len(self._limits.shim_bds[direction, channel]) if row == reg.SHIM_ROW else 0
+        return _Queue(self._costs, self._limits.tasks_ahead, descriptors, tasks)
+
+    def _of(self, row: int, direction: int, channel: int) -> _Queue:
+        key = row, direction, channel
+        if key not in self._queues:
+            self._queues[key] = self._queue(*key)
+        return self._queues[key]
+
+    def _runs(self, direction: int, channel: int, runs: int, times: int = 1) -> Iterator[float]:
+        """Tasks of a memory tile that run a chain ``runs`` times."""
+        queue = self._of(reg.MEM_ROW, direction, channel)
+        for _ in range(times):
+            for _ in range(0, runs, MAX_REPEAT):
+                yield queue.task()
+
+    def _input(self, port: int, rows: list[int]) -> Iterator[float]:
+        s, hold = self._schedule, self._schedule.holds[port]
+        first = 0 if port == 1 else 1
+        panels = s.chunks(port) // (hold.chunks * hold.repeat)
+        if s.kept[port]:
+            for row in rows:
+                queue = self._of(reg.MEM_ROW, MM2S, first + row % ROW_LANES)
+                for _ in self._feeds.send(port, self._column, row):
+                    yield queue.task()
+        elif hold.repeat == 1:
+            for lane in range(min(len(rows), ROW_LANES)):
+                yield from self._runs(MM2S, first + lane, panels)
+        else:
+            for lane in range(min(len(rows), ROW_LANES)):
+                yield from self._runs(MM2S, first + lane, hold.repeat, panels)
+            if hold.slots * hold.repeat != STREAM.slots:
+                yield len(hold.parts) * len(rows) * self._costs.push  # locks, as they were
+        if not s.ring_words(port):
+            return
+        cast = port == 0 and s.mapping.rowcast
+        for channel, some in s.channels(port, rows):
+            yield from self._runs(S2MM, channel, panels)
+            queue = self._of(reg.SHIM_ROW, MM2S, channel)
+            for task in self._feeds.feed(port, 0 if cast else self._column, some, channel):
+                yield queue.task(len(task.patterns))
+
+    def _output(self) -> Iterator[float]:
+        s, first = self._schedule, 2
+        rows = range(s.active_rows)
+        if s.kept[2]:
+            for row in rows:
+                queue = self._of(reg.MEM_ROW, S2MM, first + row % ROW_LANES)
+                for _ in self._feeds.drain(self._column, [row]):
+                    yield queue.task()
+            return
+        for lane in range(min(len(rows), ROW_LANES)):
+            yield from self._runs(S2MM, first + lane, s.outer_steps)
+        yield from self._runs(MM2S, first + ROW_LANES - 1, s.outer_steps)
+        queue = self._of(reg.SHIM_ROW, S2MM, 0)
+        for task in self._feeds.drain(self._column):
+            yield queue.task(len(task.patterns))

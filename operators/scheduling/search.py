@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shared scheduler's choice: which tiles, which mapping to the array, which loop order.
 
-All tilings of a nest are evaluated at once (NumPy arrays of candidates), for every way of
-laying index dimensions over the columns and rows of the array, by a simple model of the
-slowest resource.
+All tilings of a nest are evaluated at once (NumPy arrays of candidates), for every way of laying index
+dimensions over the columns and rows of the array, by a model of the stages that data passes through; of those
+that may be the best, what they ask of the controller is counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import inf, isfinite
 
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import Array, candidates, one_tile
-from onedispatch.operators.scheduling.commands import shim_command_cycles
+from onedispatch.operators.scheduling.commands import controller_cycles
 from onedispatch.operators.scheduling.cost_model import FEWER_CALLS, CostModel, Offer
 from onedispatch.operators.scheduling.keeping import in_shares
 from onedispatch.operators.scheduling.nest import Nest
@@ -30,8 +30,8 @@ Mesh = tuple[list[Array], Array]  # axes of tile sizes: of every dimension, and 
 
 ORDERED_MAPPINGS = 6
 COUNTED_MAPPINGS, COUNTED_EACH, COUNTED_UP_TO = 12, 3, 1.25  # of the least cost that is only estimated
-FEWEST_CALLS_UP_TO = 1.08  # of the least cost: what costs about as much takes the fewest kernel calls
-RAGGED_UP_TO = 1.04  # the same where the last step is shorter: its rows lie across more bursts than guessed
+FEWEST_CALLS_UP_TO = 1.03  # of the least cost: what costs about as much takes the fewest kernel calls
+RAGGED_UP_TO = 1.02  # the same where the last step is shorter: its rows lie across more bursts than guessed
 
 
 def search(nest: Nest, device: Device, mesh: Mesh | None = None) -> Solution:
@@ -103,13 +103,16 @@ class _Counted:
     """The first of a shortlist and what they cost: commands are counted where an answer depends on them."""
 
     def __init__(self, found: Shortlist) -> None:
-        self._model = found.model
-        limit = found.best[0] * COUNTED_UP_TO
-        mappings = found.top(COUNTED_MAPPINGS, limit)
+        self._model, self._found = found.model, found
+        self.offers: list[Offer] = []
+        self._costs: dict[Offer, float] = {}
+
+    def _offer(self, limit: float) -> None:
+        """Takes what is estimated to cost up to ``limit``."""
+        mappings = self._found.top(COUNTED_MAPPINGS, limit)
         self.offers = [
             offer for one in mappings for offer in self._model.near_optimal(one, limit, COUNTED_EACH)
         ]
-        self._costs: dict[Offer, float] = {}
 
     def schedule(self, offer: Offer) -> Schedule:
         model = self._model
@@ -117,18 +120,26 @@ class _Counted:
 
     def cheapest(self) -> tuple[Offer, float]:
         """The offer that costs least, the first of several, and its cost."""
+        limit = self._found.best[0] * COUNTED_UP_TO
+        self._offer(limit)
+        best, least = self._least()
+        if least > limit:  # commands were guessed too low: what seemed to cost more may cost less
+            self._offer(least)
+            best, least = self._least()
+        return best, least
+
+    def _least(self) -> tuple[Offer, float]:
         best, least = len(self.offers), inf
         # Those that may cost least come first, and rule out others before their commands are counted.
-        for number, offer in sorted(enumerate(self.offers), key=lambda one: one[1].beside.cost(0)):
-            if offer.beside.cost(0) > least:
-                break
+        for number, offer in sorted(enumerate(self.offers), key=lambda one: one[1].beside.guessed):
             least, best = min((least, best), (self.cost(offer, least), number))
         return self.offers[best], least
 
     def cost(self, offer: Offer, most: float) -> float:
         """Modelled cycles; infinity where they are more than ``most``."""
         if offer not in self._costs:
-            commands = shim_command_cycles(self.schedule(offer), offer.beside.commands_up_to(most))
+            limit = offer.beside.commands_up_to(most)
+            commands = controller_cycles(self.schedule(offer), limit) if limit >= 0 else inf
             if not isfinite(commands):
                 return inf
             self._costs[offer] = offer.beside.cost(commands)
@@ -145,7 +156,7 @@ def estimated(schedule: Schedule, loads_resident: bool = False, most: float = in
     nest, device = schedule.nest, schedule.device
     model = CostModel(nest, device, Tilings(nest, device, *one_tile(schedule.tiles, schedule.k_tile)))
     beside = model.beside_commands(schedule.mapping, 0, loads_resident)
-    commands = shim_command_cycles(schedule, beside.commands_up_to(most), loads_resident)
+    commands = controller_cycles(schedule, beside.commands_up_to(most), loads_resident)
     return beside.cost(commands) if isfinite(commands) else inf
 
 

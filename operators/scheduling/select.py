@@ -42,7 +42,7 @@ class Selector(Protocol):
 
 
 class Search:
-    """The best solution by the model of ``judge``; equal problems are searched once."""
+    """The best solution by the cost model; equal problems are searched once."""
 
     def __init__(self, kept: int = SOLUTIONS_KEPT) -> None:
         self._kept = kept

@@ -47,7 +47,6 @@ class Tilings:
             x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile, burst)) for x in nest.inputs
         }
         self.out, self.out_factor = spread(out), spread(_out_factor(nest, tiles, k_tile, burst))
-        self.scratch, self.waits = spread(scratch), spread(sums) > 0
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         self.op_cycles = op_cycles(nest, device)
@@ -86,7 +85,7 @@ class Tilings:
         """The candidates ``at``."""
         other = copy(self)
         other._fits, other._counts, other._even = self._fits[at], {}, other
-        for name in ("k_tile", "out", "out_factor", "scratch", "waits", "cycles", "inner", "ragged"):
+        for name in ("k_tile", "out", "out_factor", "cycles", "inner", "ragged"):
             setattr(other, name, getattr(self, name)[at])
         other.tiles = [t[at] for t in self.tiles]
         other.words = {name: words[at] for name, words in self.words.items()}
@@ -107,19 +106,38 @@ def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray, burst: 
 def _burst_factor(
     operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray, burst: float
 ) -> IntArray:
-    """How much more device memory spends on a chunk whose runs are shorter than ``burst`` bytes."""
+    """How much more device memory spends on a chunk than its bytes: it serves whole bursts.
+
+    Runs begin at multiples of ``apart`` bytes behind a first one, each as often as the others. So on average
+    one takes its bytes, rounded up to ``apart``, and what lies before and behind it in its bursts, of
+    ``burst`` bytes each.
+    """
     if isinstance(operand, Packed) or not operand.shape:
         return 1.0
     run: IntArray = operand.itemsize
-    expected = 1
-    shape = operand.chunk_shape(nest, tiles, k_tile)
+    apart: IntArray = int(burst)
+    expected, inside = 1, True
     whole: IntArray = True
-    for count, extent, stride in zip(
-        reversed(shape), reversed(operand.shape), reversed(operand.strides), strict=True
+    shape = operand.chunk_shape(nest, tiles, k_tile)
+    for access, count, extent, stride in zip(
+        reversed(operand.access),
+        reversed(shape),
+        reversed(operand.shape),
+        reversed(operand.strides),
+        strict=True,
     ):
-        if stride != expected:
-            break
-        run = np.where(whole, run * count, run)
-        whole = whole & (np.asarray(count) == extent)
-        expected = stride * extent
-    return np.maximum(1.0, burst / run)
+        step = stride * operand.itemsize
+        inside = inside and stride == expected
+        if inside:
+            tile, _ = nest.tile_of(access.dim, tiles, k_tile)
+            cut = np.gcd(apart, access.a * tile // access.den * step)  # where tiles begin
+            run = np.where(whole, run * count, run)
+            outside = np.gcd(apart, step) if extent > 1 else apart
+            here = np.asarray(count) == extent
+            apart = np.where(whole, np.where(here, apart, cut), outside)
+            whole = whole & here
+            expected = stride * extent
+        elif extent > 1:
+            apart = np.gcd(apart, step)
+    first = operand.offset * operand.itemsize % apart
+    return (-(-(first + run) // apart) * apart + burst - apart) / run

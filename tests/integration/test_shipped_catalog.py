@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from onedispatch.operators.catalog.layers import SHIPPED
 from onedispatch.operators.catalog.lint import lint
 from onedispatch.operators.catalog.log import Tuned
 from onedispatch.operators.catalog.objects import CodeObjects
+from onedispatch.operators.scheduling.commands import controller_cycles
 from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import estimated
 from onedispatch.transactions import find_device
 
 SAMPLE = 60
@@ -63,6 +67,16 @@ def test_its_solutions_fit_and_take_what_was_measured(device: str, rows: list[Tu
     for row in random.Random(0).sample(list(best.values()), SAMPLE):
         assert not refusal_of(Features(row.problem, target), row.solution)
         assert od.measure(row.problem, row.solution, target) == pytest.approx(row.cycles, rel=0.05)
+
+
+def test_the_cost_model_says_what_was_measured(device: str, rows: list[Tuned]) -> None:
+    """A sample, to a tenth on average; and a nest takes no less than the controller does for it."""
+    errors = []
+    for row in random.Random(1).sample(rows, 4 * SAMPLE):
+        schedule = Schedule(row.problem.nest, find_device(device), row.solution)
+        errors.append(abs(math.log(row.cycles / estimated(schedule))))
+        assert controller_cycles(schedule) < 1.01 * row.cycles, schedule.explain()
+    assert sum(errors) / len(errors) < 0.1
 
 
 def test_a_network_is_answered_by_it_and_not_slower(device: str) -> None:
