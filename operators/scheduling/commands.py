@@ -7,12 +7,12 @@ takes is made of the device's constants of the simulator's own controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from math import inf
 from typing import NamedTuple
 
-from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT
+from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.holds import STREAM
 from onedispatch.operators.scheduling.index_space import Operand
@@ -21,13 +21,15 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.machine import registers as reg
 
+MOST_COUNTED = 128  # tasks of a channel
+
 
 def controller_cycles(schedule: Schedule, limit: float = inf, loads_resident: bool = False) -> float:
     """Array cycles that the controller spends on a nest.
 
-    Its last column is counted, and another one for all others: those at the edges of a tensor have fewer
-    regular feeds. Returns infinity above ``limit``, without counting to the end. ``loads_resident``: the nest
-    also loads the operands that stay in the cores.
+    One of columns that are alike is counted: where tiles do not divide evenly, some columns have others than
+    most, and those at the edges of a tensor have fewer regular feeds. Returns infinity above ``limit``,
+    without counting to the end. ``loads_resident``: the nest also loads the operands that stay in the cores.
     """
     feeds = Feeds(schedule)
     cycles = _ends(schedule)
@@ -66,21 +68,19 @@ def _ends(schedule: Schedule) -> float:
     return channels * costs(schedule.device).token
 
 
-def _alike(schedule: Schedule, feeds: Feeds) -> Iterator[tuple[int, int]]:
+def _alike(schedule: Schedule, feeds: Feeds) -> list[tuple[int, int]]:
     """Numbers of columns, and one that stands for so many."""
-    columns = schedule.mapping.columns
-    if schedule.mapping.rowcast:  # some of them feed rows of all
-        served: dict[int, list[int]] = {}
-        for column in range(columns - 1):
-            served.setdefault(len(feeds.rows_served(column)), []).append(column)
-        yield from ((len(some), some[-1]) for some in served.values())
-        yield 1, columns - 1
-        return
-    middle = min(1, columns - 1)
-    last = int(columns > 1 and (schedule.redoes or _reaches_out(schedule)))
-    yield columns - last, middle - last * (columns == 2)
-    if last:
-        yield 1, columns - 1
+    m, whole = schedule.mapping, schedule.mapping.columns
+    if m.col_dim is not None:  # columns whose tiles lie as those of the first; one with some; the others
+        extent, tile = schedule.nest.dims[m.col_dim].extent, schedule.tiles[m.col_dim]
+        whole = extent // tile // schedule.strides(m.col_dim)[0]
+    ends = (0, m.columns - 1) if _reaches_out(schedule) else ()
+    found: dict[tuple[int, ...], list[int]] = {}
+    for column in range(m.columns):
+        served = len(feeds.rows_served(column)) if m.rowcast else 0  # some of them feed rows of all
+        end = column if column in ends else -1
+        found.setdefault((served, end, column >= whole, column > whole), []).append(column)
+    return [(len(some), some[-1]) for some in found.values()]
 
 
 def _reaches_out(schedule: Schedule) -> bool:
@@ -176,8 +176,8 @@ class _Column:
         for channel, some in s.channels(port, rows):
             yield from self._runs(S2MM, channel, panels)
             queue = self._of(reg.SHIM_ROW, MM2S, channel)
-            for task in self._feeds.feed(port, 0 if cast else self._column, some, channel):
-                yield queue.task(len(task.patterns))
+            tasks = self._feeds.feed(port, 0 if cast else self._column, some, channel)
+            yield from _of_shim(queue, tasks, s.chunks(port) // hold.repeat * len(some))
 
     def _output(self) -> Iterator[float]:
         s, first = self._schedule, 2
@@ -192,5 +192,16 @@ class _Column:
             yield from self._runs(S2MM, first + lane, s.outer_steps)
         yield from self._runs(MM2S, first + ROW_LANES - 1, s.outer_steps)
         queue = self._of(reg.SHIM_ROW, S2MM, 0)
-        for task in self._feeds.drain(self._column):
-            yield queue.task(len(task.patterns))
+        yield from _of_shim(queue, self._feeds.drain(self._column), s.outer_steps * len(rows))
+
+
+def _of_shim(queue: _Queue, tasks: Iterable[ChunkTask], chunks: int) -> Iterator[float]:
+    """Cycles of a shim's tasks for ``chunks``; of very many, the last are taken to be like the first."""
+    cycles = 0.0
+    for number, task in enumerate(tasks):
+        cycles += (one := queue.task(len(task.patterns)))
+        yield one
+        if number == MOST_COUNTED:
+            done = task.first + task.chunks
+            yield cycles * (chunks - done) / done
+            return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tiling is worth: a model of the stages that data passes through, for many candidates at once.
 
-A nest takes what its slowest stage does, and what others do before and behind it while that one waits; or
+A nest takes what one of its stages does, and what others do before and behind it while that one waits; or
 what the controller does, if that is more. Estimates rank schedules; what the simulator charges is what is
 reported. Candidates are points of a mesh of tile sizes (``np.ix_``); every mapping to the array has a cheap
 bound from below, so that only those are evaluated in full that may be the best.
@@ -41,9 +41,10 @@ Array = np.ndarray[Any, Any]
 # The stages that data passes through; device memory, which two of them share; and what memory tiles send
 # again, which has to come first.
 FEED, SEND, WORK, TAKE, DRAIN, MEMORY, HOLD = range(7)
-# Fitted to 33,000 measurements of 9,500 problems on two devices; the standard deviation is 8 %.
+# Fitted to 33,000 measurements of 9,500 problems on two devices; the standard deviation is 7 %.
 ALONE_WEIGHT = 0.9  # of what one stage does while others wait
 COMMANDS_WEIGHT = 0.1  # the controller is at work beside the array, but for the first tasks
+EVER_WEIGHT = 0.02  # of all that the array does, also where the controller does more
 SERIAL_WEIGHT = 0.65  # but for chains so long that none is written ahead
 MOST_AHEAD = 2  # descriptors of such a chain
 LEAD_WEIGHT = 0.65  # of in1, where all of it comes before half of in0
@@ -248,7 +249,7 @@ class CostModel:
         return self._beside(mapping, load, self._commands(mapping, load), 0)
 
     def _beside(self, mapping: Mapping, load: _Load, commands: Array, number: int) -> BesideCommands:
-        cycles, least = float(load.slowest[number] + load.beside[number]), self._least_commands(mapping)
+        cycles, least = float(load.cycles[number]), self._least_commands(mapping)
         return BesideCommands(cycles, float(load.behind[number]), least, float(commands[number]))
 
     def _load(self, mapping: Mapping, at: Array, loads_resident: bool = False) -> _Load:
@@ -297,13 +298,12 @@ class CostModel:
             self._held(in1, 1, mapping.columns, busy, of_in0),
         )
         stages.set(HOLD, np.maximum(*held))
-        slowest, others = stages.pass_by()
-        beside = ALONE_WEIGHT * (others + self.op_cycles) + CALL_CYCLES * outer * inner
+        cycles = stages.longest() + ALONE_WEIGHT * self.op_cycles + CALL_CYCLES * outer * inner
         # Half of the rows have nothing before all of in1 has come.
-        beside += LEAD_WEIGHT * np.where(halved, np.maximum(alone, of_in1 * self.read_cycles), 0)
-        beside += START_CYCLES + COLUMN_CYCLES * mapping.columns
+        cycles += LEAD_WEIGHT * np.where(halved, np.maximum(alone, of_in1 * self.read_cycles), 0)
+        cycles += START_CYCLES + COLUMN_CYCLES * mapping.columns
         behind = stages.alone.sum(axis=0) if in0.operands > MOST_AHEAD else np.zeros(len(at))
-        return _Load(slowest, beside, behind, fits, (in0, in1), served, 1 + halved, outer, self.per_group[at])
+        return _Load(cycles, behind, fits, (in0, in1), served, 1 + halved, outer, self.per_group[at])
 
     def _first(self, mapping: Mapping, in0: _Port, in1: _Port, served: int) -> IntArray:
         """Cycles until a column has its first chunks: panels that stay come one row behind the other."""
@@ -405,7 +405,10 @@ class CostModel:
         """Controller cycles, guessed: parameters, shim tasks, and far too many steps."""
         in0, in1 = load.ports
         steps = np.maximum(in0.chunks, in1.chunks)
-        tasks = 1 + in0.tasks(load.served, load.per_group) * load.channels + in1.tasks(1, load.per_group)
+        parameters = np.ones(len(load.tiles))
+        tasks = (
+            parameters + in0.tasks(load.served, load.per_group) * load.channels + in1.tasks(1, load.per_group)
+        )
         if not self.nest.out_kept:
             tasks = tasks + np.maximum(1, GUESSED_TASKS * load.tiles * self._rows(mapping) / 8)
         tasks = tasks + np.where(steps > MANY_STEPS, 1e3 * steps / MANY_STEPS, 0)
@@ -424,7 +427,7 @@ class BesideCommands(NamedTuple):
     def cost(self, commands: float) -> float:
         """Modelled cycles of the candidate where the controller takes ``commands`` for it."""
         serial = SERIAL_WEIGHT * commands + self.behind if self.behind else 0
-        return max(commands, serial, self.cycles + COMMANDS_WEIGHT * commands)
+        return max(commands, serial, self.cycles + COMMANDS_WEIGHT * commands) + EVER_WEIGHT * self.cycles
 
     @property
     def guessed(self) -> float:
@@ -433,7 +436,7 @@ class BesideCommands(NamedTuple):
 
     def commands_up_to(self, cost: float) -> float:
         """More than these make it cost more than ``cost``; negative where it does so anyway."""
-        most = cost * (1 + ROUNDING)
+        most = cost * (1 + ROUNDING) - EVER_WEIGHT * self.cycles
         commands = min(most, (most - self.cycles) / COMMANDS_WEIGHT)
         commands = min(commands, (most - self.behind) / SERIAL_WEIGHT) if self.behind else commands
         return commands if commands >= self.least_commands * (1 - ROUNDING) else -1
@@ -452,14 +455,14 @@ class _Stages:
     def set(self, stage: int, cycles: Array, alone: IntArray = 0) -> None:
         self.whole[stage], self.alone[stage] = cycles, alone
 
-    def pass_by(self) -> tuple[Array, Array]:
-        """Cycles of the slowest stage, and of what others do alone before and behind it."""
-        slowest = self.whole.argmax(axis=0)
-        others = self.alone.sum(axis=0) - np.take_along_axis(self.alone, slowest[None], 0)[0]
+    def longest(self) -> Array:
+        """Cycles of the longest way through: one stage's, and what others do alone before and behind it."""
+        others = self.alone.sum(axis=0) - self.alone
         # What memory serves first and last is among what it takes, and feeding among what has to come.
-        others -= np.where(slowest >= MEMORY, self.alone[FEED], 0)
-        others -= np.where(slowest == MEMORY, self.alone[DRAIN], 0)
-        return self.whole.max(axis=0), others
+        others[MEMORY:] -= self.alone[FEED]
+        others[MEMORY] -= self.alone[DRAIN]
+        longest: Array = (self.whole + ALONE_WEIGHT * others).max(axis=0)
+        return longest
 
 
 @dataclass
@@ -499,8 +502,7 @@ class Offer(NamedTuple):
 class _Load(NamedTuple):
     """What candidates ask of resources, in cycles, and of ports."""
 
-    slowest: Array  # of the resources
-    beside: Array  # what more it takes, but for commands
+    cycles: Array  # but for commands
     behind: Array  # what comes only when most commands are done
     fits: Array
     ports: tuple[_Port, _Port]
@@ -512,9 +514,9 @@ class _Load(NamedTuple):
 
 def _cost(load: _Load, commands: Array) -> Array:
     """Modelled cycles of candidates where the controller takes ``commands`` for them."""
-    cost: Array = np.maximum(commands, load.slowest + load.beside + COMMANDS_WEIGHT * commands)
+    cost: Array = np.maximum(commands, load.cycles + COMMANDS_WEIGHT * commands)
     cost = np.where(load.behind, np.maximum(cost, SERIAL_WEIGHT * commands + load.behind), cost)
-    return np.where(load.fits, cost, np.inf)
+    return np.where(load.fits, cost + EVER_WEIGHT * load.cycles, np.inf)
 
 
 def _hold(words: int, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:

@@ -227,6 +227,14 @@ def test_chunks_of_the_last_column_begin_as_others_do(planned: Planned, whatever
     assert len(planned()) == 4
 
 
+def test_a_result_of_nothing_stays() -> None:
+    """A product over no steps brings nothing, and its result is in memory tiles: no shim has a task."""
+    check_same(
+        model_of("g (float[8, 0] x, float[0, 16] w) => (float[8, 16] y) { a = MatMul(x, w) y = Softmax(a) }"),
+        "npu2",
+    )
+
+
 @pytest.mark.parametrize("columns", [512, 1024])
 def test_rows_that_cores_cannot_put_together_pass_device_memory(columns: int) -> None:
     """Of 256 words a descriptor of a core counts 255."""

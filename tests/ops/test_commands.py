@@ -11,27 +11,31 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onedispatch as od
+from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.emitter import BoundNest, emit_nests
+from onedispatch.operators.kernels.elementwise import Eltwise
 from onedispatch.operators.scheduling.commands import controller_cycles
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import search, shortlist
-from onedispatch.operators.scheduling.solution import Solution
+from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device, Transaction, find_device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
 
-DEVICE = find_device("npu2")
+DEVICES = [find_device(name) for name in ("npu1", "npu2", "npu2_4col")]
+DEVICE = DEVICES[1]
 EVERY = 29  # of the operator cases, one of so many
 
 
 def _emitted(schedule: Schedule) -> float:
     """Array cycles that the controller takes for all operations of a nest."""
+    device = schedule.device
     bound = BoundNest(schedule, dict.fromkeys(range(8), 0), 0, 0)
     found = Counter(
-        str(op).split()[0] for op in Transaction.from_bytes(emit_nests([bound], DEVICE, 0).transaction).ops
+        str(op).split()[0] for op in Transaction.from_bytes(emit_nests([bound], device, 0).transaction).ops
     )
-    constant = DEVICE.constant
+    constant = device.constant
     other = constant("controller.other_cycles")
     each = {
         "BLOCKWRITE": constant("controller.blockwrite_cycles")
@@ -45,11 +49,24 @@ def _emitted(schedule: Schedule) -> float:
 
 @pytest.mark.parametrize("number", range(0, len(CASES), EVERY), ids=lambda n: CASES[n].id)
 def test_as_much_is_counted_as_is_emitted(number: int) -> None:
+    device = DEVICES[number % len(DEVICES)]
     for _, op in lower(CASES[number]).ops:
         for nest in op._nests:
-            schedule = Schedule(nest, DEVICE, search(nest, DEVICE))
+            schedule = Schedule(nest, device, search(nest, device))
             counted = controller_cycles(schedule, loads_resident=True)
             assert counted == pytest.approx(_emitted(schedule)), schedule.explain()
+
+
+@pytest.mark.parametrize("extent", [9, 33, 130, 515])
+@pytest.mark.parametrize("columns", [2, 3, 4, 8])
+def test_columns_without_tiles_are_counted_as_they_are(extent: int, columns: int) -> None:
+    """Rows and columns over one dimension that tiles do not divide: some columns redo tiles, others idle."""
+    x = TensorSpec("x", np.dtype(np.float32), (extent,))
+    (nest,) = Eltwise("y", "copy", [x], x, DEVICE).nests()
+    for tile in (1, 2, 4, 7):
+        mapping = Mapping(0, 0, columns, frozenset(), False, (0,))
+        schedule = Schedule(nest, DEVICE, Solution(nest.kernel.name, mapping, (tile,), 1))
+        assert controller_cycles(schedule) == pytest.approx(_emitted(schedule)), schedule.explain()
 
 
 def test_counting_ends_where_it_costs_too_much() -> None:
