@@ -29,7 +29,7 @@ from onedispatch.transactions import Device
 Mesh = tuple[list[Array], Array]  # axes of tile sizes: of every dimension, and of the reduction
 
 ORDERED_MAPPINGS = 6
-COUNTED_MAPPINGS, COUNTED_EACH, COUNTED_UP_TO = 12, 3, 1.25  # of the least cost that is only estimated
+COUNTED_MAPPINGS, COUNTED_EACH, COUNTED_UP_TO = 8, 3, 1.15  # of the least cost that is only estimated
 FEWEST_CALLS_UP_TO = 1.03  # of the least cost: what costs about as much takes the fewest kernel calls
 RAGGED_UP_TO = 1.02  # the same where the last step is shorter: its rows lie across more bursts than guessed
 
