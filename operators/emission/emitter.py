@@ -31,13 +31,20 @@ from onedispatch.operators.declarations.params import (
 )
 from onedispatch.operators.emission import control, flow, overlay
 from onedispatch.operators.emission.flow import CORE_RANK, DRAIN_RANK, FEED_RANK, STREAM, Push
-from onedispatch.operators.emission.mem_tile import OUT_FILL, MemTile
+from onedispatch.operators.emission.mem_tile import MemTile
 from onedispatch.operators.emission.programs import NestProgram, prebuilt, record
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
 from onedispatch.operators.scheduling.feeds import ConstantOffsets, Feeds
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
-from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, Resources, resources
+from onedispatch.operators.scheduling.resources import (
+    MM2S,
+    OUT_FILL,
+    ROW_LANES,
+    S2MM,
+    Resources,
+    resources,
+)
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device, Transaction, TransactionBuilder
 from onedispatch.transactions.base.cached import cached_property

@@ -19,13 +19,19 @@ from onedispatch.operators.emission import overlay
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, Pattern
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.holds import Hold
-from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
+from onedispatch.operators.scheduling.resources import (
+    DRAIN,
+    FEED,
+    MM2S,
+    OUT_FILL,
+    ROW_LANES,
+    S2MM,
+    resources,
+    sending,
+)
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.text import counted
-
-FEED, DRAIN = (0, 1), 5  # S2MM channels from the shim, MM2S channel to it
-OUT_FILL = 2  # S2MM channel of the first lane
 
 
 @dataclass(frozen=True)
@@ -123,9 +129,9 @@ class MemTile:
     def _sends(self, port: int, rows: Sequence[int]) -> list[_Send]:
         """Where a port's chunks go: those of in0 to one row of cores each, those of in1 to all of them."""
         if port == 1:
-            return [_Send(0, 0, None)]
+            return [_Send(0, sending(1, 0), None)]
         packet = overlay.row_packet if self.schedule.mapping.rowcast else overlay.own_packet
-        return [_Send(row, 1 + row % ROW_LANES, packet(row)) for row in rows]
+        return [_Send(row, sending(0, row), packet(row)) for row in rows]
 
     def _input(self, port: int, fed: int, sends: Sequence[_Send]) -> None:
         """A port's rings: one fill chain, of the shim's channel ``fed``, over all of ``sends``."""

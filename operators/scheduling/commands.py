@@ -16,7 +16,15 @@ from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTas
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.holds import STREAM
 from onedispatch.operators.scheduling.index_space import Operand
-from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM
+from onedispatch.operators.scheduling.resources import (
+    DRAIN,
+    FEED,
+    MM2S,
+    OUT_FILL,
+    ROW_LANES,
+    S2MM,
+    sending,
+)
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.machine import registers as reg
@@ -155,42 +163,38 @@ class _Column:
 
     def _input(self, port: int, rows: list[int]) -> Iterator[float]:
         s, hold = self._schedule, self._schedule.holds[port]
-        first = 0 if port == 1 else 1
         panels = s.chunks(port) // (hold.chunks * hold.repeat)
         if s.kept[port]:
             for row in rows:
-                queue = self._of(reg.MEM_ROW, MM2S, first + row % ROW_LANES)
+                queue = self._of(reg.MEM_ROW, MM2S, sending(port, row))
                 for _ in self._feeds.send(port, self._column, row):
                     yield queue.task()
-        elif hold.repeat == 1:
-            for lane in range(min(len(rows), ROW_LANES)):
-                yield from self._runs(MM2S, first + lane, panels)
         else:
-            for lane in range(min(len(rows), ROW_LANES)):
-                yield from self._runs(MM2S, first + lane, hold.repeat, panels)
-            if hold.slots * hold.repeat != STREAM.slots:
+            runs, times = (panels, 1) if hold.repeat == 1 else (hold.repeat, panels)
+            for channel in dict.fromkeys(sending(port, row) for row in rows):
+                yield from self._runs(MM2S, channel, runs, times)
+            if hold.repeat > 1 and hold.slots * hold.repeat != STREAM.slots:
                 yield len(hold.parts) * len(rows) * self._costs.push  # locks, as they were
         if not s.ring_words(port):
             return
         cast = port == 0 and s.mapping.rowcast
         for channel, some in s.channels(port, rows):
-            yield from self._runs(S2MM, channel, panels)
+            yield from self._runs(S2MM, FEED[channel], panels)
             queue = self._of(reg.SHIM_ROW, MM2S, channel)
             tasks = self._feeds.feed(port, 0 if cast else self._column, some, channel)
             yield from _of_shim(queue, tasks, s.chunks(port) // hold.repeat * len(some))
 
     def _output(self) -> Iterator[float]:
-        s, first = self._schedule, 2
-        rows = range(s.active_rows)
+        s, rows = self._schedule, range(self._schedule.active_rows)
         if s.kept[2]:
             for row in rows:
-                queue = self._of(reg.MEM_ROW, S2MM, first + row % ROW_LANES)
+                queue = self._of(reg.MEM_ROW, S2MM, OUT_FILL + row % ROW_LANES)
                 for _ in self._feeds.drain(self._column, [row]):
                     yield queue.task()
             return
         for lane in range(min(len(rows), ROW_LANES)):
-            yield from self._runs(S2MM, first + lane, s.outer_steps)
-        yield from self._runs(MM2S, first + ROW_LANES - 1, s.outer_steps)
+            yield from self._runs(S2MM, OUT_FILL + lane, s.outer_steps)
+        yield from self._runs(MM2S, DRAIN, s.outer_steps)
         queue = self._of(reg.SHIM_ROW, S2MM, 0)
         yield from _of_shim(queue, self._feeds.drain(self._column), s.outer_steps * len(rows))
 

@@ -39,6 +39,13 @@ _SECOND_PARAM_BD = 16  # so many descriptors leave room for another one of param
 MAX_HEAD_WORDS = 16  # of an image with a few kernels
 SMALLEST_SHIM_POOL = 1  # a longer chain than a channel has descriptors for goes one by one
 S2MM, MM2S = 0, 1
+# Channels of memory tiles: S2MM from the shim, and from the first lane of results; MM2S to the shim.
+FEED, OUT_FILL, DRAIN = (0, 1), 2, 5
+
+
+def sending(port: int, row: int) -> int:
+    """The MM2S channel of a memory tile that sends in0 to core ``row``, or in1 to all."""
+    return 0 if port == 1 else 1 + row % ROW_LANES
 
 
 @dataclass(frozen=True)
