@@ -83,11 +83,12 @@ def _alike(schedule: Schedule, feeds: Feeds) -> list[tuple[int, int]]:
         extent, tile = schedule.nest.dims[m.col_dim].extent, schedule.tiles[m.col_dim]
         whole = extent // tile // schedule.strides(m.col_dim)[0]
     ends = (0, m.columns - 1) if _reaches_out(schedule) else ()
-    found: dict[tuple[int, ...], list[int]] = {}
+    found: dict[tuple[object, ...], list[int]] = {}
     for column in range(m.columns):
-        served = len(feeds.rows_served(column)) if m.rowcast else 0  # some of them feed rows of all
+        rows = feeds.rows_served(column) if m.rowcast else []  # some columns feed rows of all
+        served = rows if schedule.redoes or ends else [len(rows)]
         end = column if column in ends else -1
-        found.setdefault((served, end, column >= whole, column > whole), []).append(column)
+        found.setdefault((*served, end, column >= whole, column > whole), []).append(column)
     return [(len(some), some[-1]) for some in found.values()]
 
 
