@@ -187,7 +187,7 @@ CASES = {
         precision="bf16",
     ),
     "pairs of members": Case(
-        "float[70, 301] x", "float[70, 90] y", "y = MatMul(x, w)", 16, (("w", (301, 90)),), precision="bf16"
+        "float[70, 301] x", "float[70, 90] y", "y = MatMul(x, w)", 18, (("w", (301, 90)),), precision="bf16"
     ),
     "select": Case(
         "bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9

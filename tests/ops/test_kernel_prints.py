@@ -123,13 +123,14 @@ def test_lines_come_by_core_and_name_their_members() -> None:
     ran = Ran(Speak(lines=3))
     cores = [(column, row) for column, row, *_ in ran.prints]
     assert len(cores) > 1 and cores == sorted(set(cores))
-    said = 0
+    said, third = 0, []
     for _, row, since, (kernel, lost, lines) in ran.prints:
         assert (kernel, since, lost) == (SPEAK.name, -1, 0) and row >= 2
         for member, text in lines:
             assert len(member) == 5
             if not text.startswith("tile of"):
-                first, number = member, int(text.split()[1])
+                number = int(text.split()[1])
+                third += [member[4]] if number == 2 else []
                 assert text == f"line {number} of 3"
                 continue
             value = ran.x[member].item()
@@ -139,7 +140,7 @@ def test_lines_come_by_core_and_name_their_members() -> None:
             assert text == f"tile of {elements}: " + _core.format_print(formats, values)
             said += elements
     assert said >= np.prod(SHAPE)  # tiles at the edge are shifted back
-    assert first[4] == 2
+    assert min(third) == 2
 
 
 def test_order_and_lines_do_not_depend_on_threads() -> None:
@@ -158,8 +159,8 @@ def test_the_newest_lines_stay_and_the_others_are_counted() -> None:
         assert all_of_it[:3] == kept[:3] and none == 0
         assert lost > 0 and lines == every[lost:]
         assert sum(len(text) + 1 for _, text in lines) <= 500
-    (long,) = Ran(Speak((1, 1, 1, 1, 8)), print_bytes=20).texts
-    assert len(long) == 19 and long.endswith("...")
+    texts = Ran(Speak((1, 1, 1, 1, 8)), print_bytes=20).texts
+    assert texts and all(len(long) == 19 and long.endswith("...") for long in texts)
     assert Ran(Speak(), print_bytes=0).prints == []
 
 
