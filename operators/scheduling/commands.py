@@ -39,6 +39,8 @@ def controller_cycles(schedule: Schedule, limit: float = inf, loads_resident: bo
     most, and those at the edges of a tensor have fewer regular feeds. Returns infinity above ``limit``,
     without counting to the end. ``loads_resident``: the nest also loads the operands that stay in the cores.
     """
+    if limit < 0:
+        return inf
     feeds = Feeds(schedule)
     cycles = _ends(schedule)
     for columns, column in _alike(schedule, feeds):
@@ -49,7 +51,7 @@ def controller_cycles(schedule: Schedule, limit: float = inf, loads_resident: bo
     return cycles if cycles <= limit else inf
 
 
-class _Costs(NamedTuple):
+class Costs(NamedTuple):
     """Array cycles of a descriptor (BLOCKWRITE, DDR_PATCH), of a push (WRITE), and of waiting for a token
     (TCT) or for a queue (MASKPOLL)."""
 
@@ -59,7 +61,7 @@ class _Costs(NamedTuple):
 
 
 @cache
-def costs(device: Device) -> _Costs:
+def costs(device: Device) -> Costs:
     """What each of these takes on ``device``."""
     scale = device.constant("clock.array_mhz") / device.constant("controller.clock_mhz")
     word, other = (
@@ -67,7 +69,7 @@ def costs(device: Device) -> _Costs:
         device.constant("controller.other_cycles"),
     )
     descriptor = device.constant("controller.blockwrite_cycles") + reg.SHIM.bd_words * word + other
-    return _Costs(scale * descriptor, scale * device.constant("controller.write_cycles"), scale * other)
+    return Costs(scale * descriptor, scale * device.constant("controller.write_cycles"), scale * other)
 
 
 def _ends(schedule: Schedule) -> float:
@@ -101,7 +103,7 @@ def _reaches_out(schedule: Schedule) -> bool:
 class _Queue:
     """One channel's tasks, and what the controller does for each."""
 
-    def __init__(self, costs: _Costs, ahead: int, descriptors: int = 0, tasks: int = 0) -> None:
+    def __init__(self, costs: Costs, ahead: int, descriptors: int = 0, tasks: int = 0) -> None:
         """``descriptors``: that a shim's channel has; the first tasks of others come as control packets.
         ``tasks`` are there already."""
         self._costs, self._ahead, self._descriptors, self._tasks = costs, ahead, descriptors, tasks

@@ -277,13 +277,15 @@ class CostModel:
         of_in0, of_in1 = in0.taken * in0.fetched * sources, in1.taken * in1.fetched * mapping.columns
         drain = outer * self.drained[at] * rows
         read, written = of_in0 + of_in1, mapping.columns * drain * self.out_factor[at]
-        alone = self._channel(in1, 1)
+        in1_cycles = self._channel(in1, 1)
         channels = np.maximum(
-            self._channel(in0, served - second), np.where(halved, self._channel(in0, second), alone)
+            self._channel(in0, served - second), np.where(halved, self._channel(in0, second), in1_cycles)
         )
         stages = _Stages(len(at))
         stages.set(
-            FEED, np.maximum(channels, read * self.read_cycles), self._first(mapping, in0, in1, served)
+            FEED,
+            np.maximum(channels, read * self.read_cycles),
+            self._first(in0, in1, served, sources, mapping.columns),
         )
         sent = np.maximum(in0.chunks * in0.words * -(-served // ROW_LANES), in1.chunks * in1.words)
         stages.set(SEND, sent, in0.words + in1.words)
@@ -300,17 +302,16 @@ class CostModel:
         stages.set(HOLD, np.maximum(*held))
         cycles = stages.longest() + ALONE_WEIGHT * self.op_cycles + CALL_CYCLES * outer * inner
         # Half of the rows have nothing before all of in1 has come.
-        cycles += LEAD_WEIGHT * np.where(halved, np.maximum(alone, of_in1 * self.read_cycles), 0)
+        cycles += LEAD_WEIGHT * np.where(halved, np.maximum(in1_cycles, of_in1 * self.read_cycles), 0)
         cycles += START_CYCLES + COLUMN_CYCLES * mapping.columns
         behind = stages.alone.sum(axis=0) if in0.operands > MOST_AHEAD else np.zeros(len(at))
         return _Load(cycles, behind, fits, (in0, in1), served, 1 + halved, outer, self.per_group[at])
 
-    def _first(self, mapping: Mapping, in0: _Port, in1: _Port, served: int) -> IntArray:
+    def _first(self, in0: _Port, in1: _Port, served: int, sources: int, columns: int) -> IntArray:
         """Cycles until a column has its first chunks: panels that stay come one row behind the other."""
         chunks = np.where(in0.taken < in0.chunks, in0.panel * (served - 1) + 1, served)
         channel = (in0.ring * chunks + in1.ring) * self.shim_cycles
-        sources = self.limits.rows if mapping.rowcast else self._rows(mapping) * mapping.columns
-        words = in0.fetched * chunks * (sources / served) + in1.fetched * mapping.columns
+        words = in0.fetched * chunks * (sources / served) + in1.fetched * columns
         return np.maximum(channel, words * self.read_cycles)
 
     def _held(self, port: _Port, rows: int, sources: int, work: Array, others: IntArray) -> IntArray:

@@ -138,8 +138,7 @@ class _Counted:
     def cost(self, offer: Offer, most: float) -> float:
         """Modelled cycles; infinity where they are more than ``most``."""
         if offer not in self._costs:
-            limit = offer.beside.commands_up_to(most)
-            commands = controller_cycles(self.schedule(offer), limit) if limit >= 0 else inf
+            commands = controller_cycles(self.schedule(offer), offer.beside.commands_up_to(most))
             if not isfinite(commands):
                 return inf
             self._costs[offer] = offer.beside.cost(commands)

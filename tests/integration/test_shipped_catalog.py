@@ -86,7 +86,7 @@ def test_a_network_is_answered_by_it_and_not_slower(device: str) -> None:
     tuned = od.compile(model, device, selector=selector).timing().cycles
     searched = od.compile(model, device, catalog="none").timing().cycles
     assert selector.counts["exact"] > 3 * sum(n for how, n in selector.counts.items() if how != "exact")
-    assert tuned < 1.005 * searched  # what stays in memory tiles is planned by estimates
+    assert tuned < searched
     stats, file = catalog.stats(), next(Path(SHIPPED).glob(f"*{device}.odobj"))
     assert 0 < stats.opened < stats.children / 2  # only the children that it needs
     assert (catalog.stats().programs > 0) == CodeObjects(str(file)).is_of_this_source

@@ -133,7 +133,7 @@ TOLERANCES: dict[str, Tolerance] = {
     "Log": Tolerance(ulp=2, absolute=1e-7),  # near 1 the logarithm is what is left of a rounding
     "LogSoftmax": Tolerance(scale=1e-6, absolute=5e-7),  # the largest is the difference of two numbers
     "ReduceMean": Tolerance(scale=1e-6, absolute=2e-6),  # of either sign: sums cancel
-    "ReduceProd": Tolerance(ulp=64),  # a rounding per factor, of up to 505
+    "ReduceProd": Tolerance(ulp=16),  # a rounding per factor
     "ReduceSum": Tolerance(scale=2.5e-6, absolute=2e-5),
     "ReduceSumSquare": Tolerance(scale=2.5e-6),
     "Softmax": Tolerance(scale=5e-7),
