@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from onedispatch.transactions.base.errors import ResourceError
+from onedispatch.transactions.base.handlers import SignalsDeferred
 
 R = TypeVar("R")
 
@@ -49,15 +50,18 @@ def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     # Spawned, not forked: the simulator may have threads.
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(theirs,))
+    pool: ProcessPoolExecutor | None = None
     try:
+        with SignalsDeferred():  # it holds semaphores of the system, which ``shutdown`` gives back
+            pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(theirs,))
         _start(pool, jobs)
         yield pool
         pool.shutdown()
     finally:
         theirs.close()
         ours.close()
-        pool.shutdown(cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
 
 
 def _start(pool: ProcessPoolExecutor, jobs: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,8 @@ def survey(
     last operation, or loses a task: writes a descriptor that nothing queues.
     """
     count, files = run_survey(folder, integer("--jobs", jobs, 1, MOST_THREADS), replays)
-    found = list(track(files, "survey", count, console=out.errors, transient=True))
+    with closing(files):  # ends the workers, wherever an interrupt comes
+        found = list(track(files, "survey", count, console=out.errors, transient=True))
     bad = [file for file in found if not file.lossless or file.errors or not file.finished or file.lost]
     if json:
         out.print_json({"bad": len(bad), "files": [asdict(file) for file in found]})

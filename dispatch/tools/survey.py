@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class FileSurvey:
         return str(Path(self.path).parent)
 
 
-def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Iterator[FileSurvey]]:
+def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Generator[FileSurvey, None, None]]:
     """Returns the number of ``*.bin`` files, and an iterator over their surveys.
 
     Args:
@@ -74,7 +74,9 @@ def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Iterator[FileSu
     return len(paths), _surveyed(folder, paths, jobs, replays)
 
 
-def _surveyed(folder: Path, paths: Sequence[Path], jobs: int, replays: bool) -> Iterator[FileSurvey]:
+def _surveyed(
+    folder: Path, paths: Sequence[Path], jobs: int, replays: bool
+) -> Generator[FileSurvey, None, None]:
     names, where, whether = [str(p) for p in paths], [str(folder)] * len(paths), [replays] * len(paths)
     yield from mapped(survey_file, jobs, names, where, whether, chunk=4)
 
