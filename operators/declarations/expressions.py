@@ -91,7 +91,7 @@ _RANK = {
 
 def _is(value: Any, number: int | None) -> bool:
     """Whether a value is this number for all candidates, without a look at arrays."""
-    return isinstance(value, float) and value == number
+    return value.__class__ is np.float64 and value == number
 
 
 def taken_by(op: ExprOp) -> int:
@@ -186,29 +186,41 @@ class Expr:
         """
         found = {} if found is None else found
         value = found.get(id(self))
-        if value is None:
-            value = found[id(self)] = self._compute(lookup, found)
+        if value is not None:
+            return value
+        if self._function is not None:
+            value = self._applied(self._function, lookup, found)
+        elif self.op is ExprOp.NUMBER:
+            value = np.float64(self.value)
+        else:
+            value = lookup(self)
+            value = value.astype(np.float64) if isinstance(value, np.ndarray) else np.float64(value)
+        found[id(self)] = value
         return value
 
-    def _compute(self, lookup: Callable[[Expr], Any], found: dict[int, Any]) -> Any:
-        if self.op is ExprOp.NUMBER:
-            return np.float64(self.value)
-        function = _FUNCTIONS.get(self.op)
-        if function is None:
-            value = lookup(self)
-            return value.astype(np.float64) if isinstance(value, np.ndarray) else np.float64(value)
+    def _applied(
+        self, function: Callable[..., Any], lookup: Callable[[Expr], Any], found: dict[int, Any]
+    ) -> Any:
+        op, neutral = self.op, self._neutral
         first = self.args[0].evaluate(lookup, found)
-        if self.op is ExprOp.MUL and _is(first, 0) and self.args[1]._is_finite(lookup, found):
+        if op is ExprOp.MUL and _is(first, 0) and self.args[1]._is_finite(lookup, found):
             return first  # most terms of a formula are of operands that a nest does not have
         if len(self.args) == 1:
             return function(first)
         second = self.args[1].evaluate(lookup, found)
-        neutral = _NEUTRAL.get(self.op)
         if neutral is not None and _is(second, neutral):
             return first
-        if self.op in (ExprOp.ADD, ExprOp.MUL) and _is(first, neutral):
+        if (op is ExprOp.ADD or op is ExprOp.MUL) and _is(first, neutral):
             return second
         return function(first, second)
+
+    @cached_property
+    def _function(self) -> Callable[..., Any] | None:
+        return _FUNCTIONS.get(self.op)
+
+    @cached_property
+    def _neutral(self) -> int | None:
+        return _NEUTRAL.get(self.op)
 
     def _is_finite(self, lookup: Callable[[Expr], Any], found: dict[int, Any]) -> bool:
         return all(np.all(divisor.evaluate(lookup, found)) for divisor in self.divisors)

@@ -7,7 +7,7 @@ takes is made of the device's constants of the simulator's own controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from math import inf
 from typing import NamedTuple
@@ -164,13 +164,23 @@ class _Column:
             for _ in range(0, runs, MAX_REPEAT):
                 yield queue.task()
 
+    def _of_rows(
+        self, rows: Sequence[int], tasks: Callable[[int], Iterable[ChunkTask]]
+    ) -> Iterator[tuple[int, int]]:
+        """Rows, and the number of ``tasks`` of each: of all as many, but where some tiles are done again."""
+        count = 0
+        for place, row in enumerate(rows):
+            if place == 0 or self._schedule.redoes:
+                count = sum(1 for _ in tasks(row))
+            yield row, count
+
     def _input(self, port: int, rows: list[int]) -> Iterator[float]:
         s, hold = self._schedule, self._schedule.holds[port]
         panels = s.chunks(port) // (hold.chunks * hold.repeat)
         if s.kept[port]:
-            for row in rows:
+            for row, count in self._of_rows(rows, lambda row: self._feeds.send(port, self._column, row)):
                 queue = self._of(reg.MEM_ROW, MM2S, sending(port, row))
-                for _ in self._feeds.send(port, self._column, row):
+                for _ in range(count):
                     yield queue.task()
         else:
             runs, times = (panels, 1) if hold.repeat == 1 else (hold.repeat, panels)
@@ -190,9 +200,9 @@ class _Column:
     def _output(self) -> Iterator[float]:
         s, rows = self._schedule, range(self._schedule.active_rows)
         if s.kept[2]:
-            for row in rows:
+            for row, count in self._of_rows(rows, lambda row: self._feeds.drain(self._column, [row])):
                 queue = self._of(reg.MEM_ROW, S2MM, OUT_FILL + row % ROW_LANES)
-                for _ in self._feeds.drain(self._column, [row]):
+                for _ in range(count):
                     yield queue.task()
             return
         for lane in range(min(len(rows), ROW_LANES)):
