@@ -102,6 +102,13 @@ Pins = Annotated[
     list[str] | None,
     typer.Option("--pin", help="A solution's name: taken wherever a catalog has it and it fits. Repeatable."),
 ]
+Measure = Annotated[
+    int | None,
+    typer.Option(
+        "--measure",
+        help="Solutions to measure, of each problem that no catalog knows, before the fastest is taken.",
+    ),
+]
 Frontend = Annotated[
     str | None,
     typer.Option(
@@ -162,6 +169,7 @@ class CompileFlags:
     set: out.Frozen = None
     catalog: Catalogs = None
     pin: Pins = None
+    measure: Measure = None
     cache: Cache = None
 
     @property
@@ -173,10 +181,18 @@ class CompileFlags:
             self.outputs or None,
             self.fusions or None,
             out.parse_frozen(self.set) or None,
-            catalog=self.catalog or None,
-            pins=self.pin or None,
+            **self._selecting,
             cache=self.place or False,
         )
+
+    @property
+    def _selecting(self) -> dict[str, Any]:
+        if self.measure is None:
+            return {"catalog": self.catalog or None, "pins": self.pin or None}
+        from onedispatch.dispatch.tuning.measured import MOST_MEASURED, MeasuredSearch
+
+        count = integer("--measure", self.measure, 1, MOST_MEASURED)
+        return {"selector": MeasuredSearch(count, self.catalog, self.pin or ())}
 
     @property
     def place(self) -> Path | None:

@@ -23,7 +23,7 @@ from onedispatch.transactions.machine.device import DeviceName
 _AGAIN = "compile the ONNX file again"
 READING = ("frontend", "outputs", "fusions", "freeze")  # how a model is read
 CHOICES = frozenset(("precision", "fallback", "cast_policy", "sums", "groups"))
-_OPTIONS = {"freeze": "set"}  # those that commands have under another name
+_OPTIONS = {"freeze": "set", "selector": "measure"}  # those that commands have under another name
 SELECTING = ("selector", "catalog", "pins")  # who chooses solutions
 
 

@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.sources.facts import Refused
     from onedispatch.dispatch.sources.reports import RuleWarning
     from onedispatch.dispatch.tuning.measure import measure
+    from onedispatch.dispatch.tuning.measured import MeasuredSearch
     from onedispatch.operators.catalog.catalog import Catalog
     from onedispatch.operators.catalog.selector import CatalogSearch
     from onedispatch.operators.declarations.kernel import Scalar
@@ -133,6 +134,7 @@ __all__ = [
     "KernelLibraryError",
     "Layer",
     "LoggingLevel",
+    "MeasuredSearch",
     "ModelError",
     "ModelMetadata",
     "NodeArg",
@@ -217,6 +219,7 @@ _LAZY = {
     "host": ("sources.api", "host"),
     "kernels": ("plugins.api", "kernels"),
     "load": ("artifact.loading", "load"),
+    "MeasuredSearch": ("tuning.measured", "MeasuredSearch"),
     "measure": ("tuning.measure", "measure"),
     "plugins": ("plugins.api", ""),
     "write_trace": ("export.traces", "write_trace"),

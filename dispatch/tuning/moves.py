@@ -28,8 +28,11 @@ OFFERED_UP_TO, OFFERED_MAPPINGS, OFFERED_EACH = 1.5, 16, 8  # of the least model
 MOVES_UP_TO, MOVES = 1.5, 128  # of what the model says of the best that was measured
 
 
-def offers(problem: Problem, device: Device) -> list[Solution]:
-    """What the search finds nearly the best, in many mappings and orders, cheapest first."""
+def offers(problem: Problem, device: Device, counted: int | None = None) -> list[Solution]:
+    """What the search finds nearly the best, in many mappings and orders, cheapest first.
+
+    ``counted``: of how many, the best guesses, commands are counted; None for all.
+    """
     found = shortlist(problem.nest, device)
     limit = found.best[0] * OFFERED_UP_TO
     near = [
@@ -37,6 +40,8 @@ def offers(problem: Problem, device: Device) -> list[Solution]:
         for mapping in found.top(OFFERED_MAPPINGS, limit)
         for offer in found.model.near_optimal(mapping, limit, OFFERED_EACH)
     ]
+    if counted is not None:
+        near = sorted(near, key=lambda offer: offer.beside.guessed)[:counted]
     return _counted(found.model, [(offer.mapping, offer.at) for offer in near])
 
 

@@ -88,25 +88,33 @@ class CatalogSearch(Search):
         return _opened, (tuple(one.path for one in self.catalogs), tuple(sorted(self.pins)))
 
     def origin_of(self, problem: Problem) -> str:
-        """The row of a catalog that answered; "" where the search did."""
+        """The row of a catalog that answered, or what was measured; "" where the search did."""
         return self._origins.get(problem, "")
 
     def solve(self, problem: Problem, device: Device) -> tuple[Solution, float]:
         """See ``Search.solve``; what a catalog has comes first."""
+        return self.solved(problem, device)[:2]
+
+    def solved(self, problem: Problem, device: Device) -> tuple[Solution, float, str]:
+        """The same, and what answered: a stage of catalogs, or a method."""
         seen, searched = Features(problem, device), _Searched(partial(super().solve, problem, device))
         asked, method = self._asked(seen, None)
         found = _first_fitting(self._candidates(asked, seen, searched))
         how = method if found is None else found.how
         self.counts[how] = self.counts.get(how, 0) + 1
         if found is not None:
-            self._origins[problem] = f"{found}, of {found.table}"
-            while len(self._origins) > self._kept:
-                self._origins.popitem(last=False)
-            return found.solution, _estimate(found, problem, device)
+            self.keep_origin(problem, f"{found}, of {found.table}")
+            return found.solution, _estimate(found, problem, device), how
         if method != PLAIN:
-            return searched()
+            return *searched(), how
         solution = plain_solution(problem, device)
-        return solution, estimated(Schedule(problem.nest, device, solution))
+        return solution, estimated(Schedule(problem.nest, device, solution)), how
+
+    def keep_origin(self, problem: Problem, origin: str) -> None:
+        """Notes where a solution comes from, for ``origin_of``."""
+        self._origins[problem] = origin
+        while len(self._origins) > self._kept:
+            self._origins.popitem(last=False)
 
     def _asked(self, seen: Features, tell: Tell | None) -> tuple[list[tuple[Catalog, list[Asked]]], str]:
         """What the walks through all layers lead to, and the first method among it."""
