@@ -23,6 +23,7 @@ from onedispatch.operators.scheduling.index_space import OUTPUT
 from onedispatch.operators.scheduling.keeping import (
     beside,
     check_order,
+    column_kind,
     in_buffers,
     steps_of,
     with_less_room,
@@ -256,6 +257,6 @@ def _columns_apart(schedule: Schedule, feeds: Feeds) -> Iterator[tuple[int, tupl
     """Columns whose memory tiles differ, with the core rows that each serves."""
     last = schedule.mapping.columns - 1
     served = {column: tuple(feeds.rows_served(column)) for column in range(last + 1)}
-    ends = {0, min(1, last), last} if schedule.nest.halo else set()
-    for column in sorted({*{rows: column for column, rows in served.items()}.values(), *ends}):
+    kinds = {column_kind(schedule, column): column for column in (0, min(1, last), last)}
+    for column in sorted({*{rows: column for column, rows in served.items()}.values(), *kinds.values()}):
         yield column, served[column]

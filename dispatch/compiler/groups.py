@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import isfinite
+from math import isfinite, lcm
 
 from onedispatch.dispatch.compiler.group_costs import OperatorCosts, Shapes
 from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
@@ -33,7 +33,7 @@ PLANS = 3  # that are followed at a time
 LEAST_SAVED = 0.01  # of the cycles of a group's operators
 UNSEEN = 2000  # cycles that a group saves beyond what the cost model sees
 MOST_LOST = 0.2  # of the cycles of those that make and read a tensor, by keeping it alone
-FEWER = 4  # up to one column in so many may be left out, where a tensor has equal shares for the others alone
+FEWER = 4  # up to one column in so many may be left out, where a tensor has shares for the others alone
 ROOM = 8192  # words: what is taken of memory tiles is rounded up to it, so that few problems differ
 
 
@@ -216,7 +216,7 @@ class _Planner:
         return self._kept_forms[i]
 
     def _widths(self, i: int) -> range:
-        """Numbers of columns that may share a unit's result: all, else as many as it has equal shares for.
+        """Numbers of columns that may share a unit's result: all, else as many as it has shares for.
 
         Not where constants come to those that share it: each column would fetch all of them.
         """
@@ -244,10 +244,12 @@ class _Planner:
         views += [x for reader in self._readers.get(name, []) for x in self._views(reader, name)]
         total = out.shape[0] * out.strides[0]
         periods = {total, *(stride for x in views for stride in x.strides)}
-        for period in sorted(n for n in periods if n > 1 and total % n == 0 and n % columns == 0):
-            share = period // columns
+        for period in sorted(n for n in periods if n > 1 and total % n == 0):
+            member = lcm(*(_widest_step(x, period) for x in views))
+            share = -(-period // (member * columns)) * member
             words = total // period * share * out.itemsize // 4
-            if share % out.dtype.per_word == 0 and words < self.limits.mem_words:
+            alike = share % out.dtype.per_word == 0 and -(-period // share) == columns
+            if alike and words < self.limits.mem_words:
                 yield Buffer(period, share, words)
 
     def _views(self, i: int, name: str) -> list[Operand]:
@@ -313,8 +315,8 @@ class _Planner:
     def _replaces(self, one: KeptTensor, before: KeptTensor) -> bool:
         """Whether the maker of ``one`` reads ``before`` last, each element before it writes the same one."""
         operator = self.costs.operators[one.maker]
-        if before.last != one.maker or before.buffer != one.buffer:
-            return False
+        if before.last != one.maker or before.buffer != one.buffer or not one.buffer.is_even:
+            return False  # cores of a column that has less do tiles again
         nest = operator.plain_nests[0]
         roots = [self.costs.root(tensor) for tensor in operator.inputs]
         read = [x for x in nest.strided_inputs if roots[x.tensor] == before.tensor.name]
@@ -378,7 +380,7 @@ class _Planner:
             refused = [said for j in users if (said := self._refusal_by(j, ()))]
             widths = " or ".join(map(str, self._widths(i)[1:]))
             fewer = f", or for {widths}" if widths else ""
-            uneven = f"no equal shares of whole words for {counted(columns, 'column')}{fewer}"
+            uneven = f"no shares of whole words for {counted(columns, 'column')}{fewer}"
             return next(iter(refused), uneven)
         ways = [KeptTensor(tensor, one, i, readers[-1], one.words) for one in buffers]
         return self._why_not_in(ways, users, kept)
@@ -423,6 +425,11 @@ def _runs(kept: Sequence[KeptTensor]) -> list[tuple[int, int]]:
 def _alive(kept: Iterable[KeptTensor], at: int) -> tuple[KeptTensor, ...]:
     """What is in memory tiles while unit ``at`` runs."""
     return tuple(k for k in kept if k.maker <= at <= k.last)
+
+
+def _widest_step(view: Operand, period: int) -> int:
+    """Elements between members of the dimension of a view that columns would share."""
+    return max((s for n, s in zip(view.shape, view.strides, strict=True) if n > 1 and s < period), default=1)
 
 
 def _walk(operand: Operand) -> tuple[object, ...]:

@@ -36,6 +36,7 @@ from onedispatch.operators.emission.programs import NestProgram, prebuilt, recor
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
 from onedispatch.operators.scheduling.feeds import ConstantOffsets, Feeds
 from onedispatch.operators.scheduling.index_space import Operand, Packed
+from onedispatch.operators.scheduling.keeping import column_kind
 from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import (
     MM2S,
@@ -269,8 +270,7 @@ class _NestEmitter:
 
     def _mem_tile(self, column: int) -> MemTile:
         served = tuple(self.bound.feeds.rows_served(column)) if self.bound.loads_resident else ()
-        # Columns do alike, but for those at the ends of what others take from their neighbours.
-        key = (column if self.bound.schedule.nest.halo is not None else 0), *served
+        key = column_kind(self.bound.schedule, column), *served
         if key not in self._mem_tiles:
             self._mem_tiles[key] = MemTile(self.bound.schedule, served, self.bound.feeds, column)
         return self._mem_tiles[key]

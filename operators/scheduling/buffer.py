@@ -3,7 +3,7 @@
 
 A tensor that no operand says a ``Buffer`` of lies in device memory. A buffer has the same tensor in memory
 tiles: every ``period`` of its elements, as they lie in device memory, is cut into equal shares, one for each
-column from the first on, and a column's shares lie one after the other.
+column from the first on, of which the last may have a part alone; a column's shares lie one after the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ class Buffer:
 
     @property
     def columns(self) -> int:
-        return self.period // self.share
+        return -(-self.period // self.share)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all columns have as much."""
+        return self.period % self.share == 0
 
     def strides(self, strides: Sequence[int]) -> tuple[int, ...]:
         """Steps between elements of one column's shares, of ``strides`` between those of the tensor."""

@@ -8,7 +8,7 @@ it is made, and whatever chooses later has something to choose from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isqrt, lcm, prod
+from math import gcd, isqrt, lcm, prod
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,8 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
 
 
 def _even_shares(split: Split, dim: Dim) -> list[int]:
-    """Tiles that cut what a column has of a dimension into equal parts."""
-    members, multiple = split.members, lcm(dim.multiple, split.multiple)
+    """Tiles that cut what each column has of a dimension into equal parts."""
+    members, multiple = gcd(split.members, dim.extent), lcm(dim.multiple, split.multiple)
     most = min(members, max(dim.max_tile, multiple))
     low = [n for n in range(1, isqrt(members) + 1) if members % n == 0]
     return [n for n in sorted({*low, *(members // n for n in low)}) if n <= most and n % multiple == 0]

@@ -201,7 +201,8 @@ class Packed:
 
 
 class Split(NamedTuple):
-    """Columns that share an index dimension, the members that each has, and what tiles are multiples of."""
+    """Columns that share an index dimension, the members that each has (the last may have fewer), and what
+    tiles are multiples of."""
 
     dim: int
     columns: int
@@ -232,16 +233,22 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
         raise Unsupported(f"{operand.name}, of which every tile takes all", "what each column has a part of")
     if access.align > 1 and (access.a != 1 or access.start % access.align or access.end != access.start):
         raise Unsupported(f"{operand.name} by {access}", f"members one by one, from one of {access.align} on")
-    dim, extent = access.dim, nest.dims[access.dim].extent
-    members, halo = extent // buffer.columns, False
-    for column in range(buffer.columns):
+    dim, extent, columns = access.dim, nest.dims[access.dim].extent, buffer.columns
+    even = buffer.is_even and extent % columns == 0
+    members, halo = extent // columns if even else held // access.a, False
+    shared = 0 < extent - (columns - 1) * members <= members and (even or held % access.a == 0)
+    for column in range(columns):
+        last = min((column + 1) * members, extent) - 1
         low = max(access.a * column * members + access.start, 0)
-        high = min(access.a * ((column + 1) * members - 1) + access.end, operand.shape[at] - 1)
+        high = min(access.a * last + access.end, operand.shape[at] - 1)
         near = (column - 1) * held <= low and high < (column + 2) * held
-        if members * buffer.columns != extent or not near or (access.align > 1 and low % access.align):
+        if not shared or not near or (access.align > 1 and low % access.align):
             raise Unsupported(f"{operand.name}: columns take what others have", "shares that they have whole")
         halo = halo or low < column * held or high >= (column + 1) * held
-    return Split(dim, buffer.columns, members, access.align), halo
+    if not halo and access.a * (extent - 1) + access.end >= operand.shape[at]:
+        given = f"{operand.name}: the last chunk, which reaches beyond the tensor, begins in another share"
+        raise Unsupported(given, "chunks of what a column has")
+    return Split(dim, columns, members, access.align), halo
 
 
 def kept(operands: Iterable[Operand | Packed]) -> bool:

@@ -48,9 +48,11 @@ def tile_rules(
     split = nest.split
     if split is None:
         return
-    times = rows if mapping.row_dim == split.dim else 1
+    times, extent = rows if mapping.row_dim == split.dim else 1, nest.dims[split.dim].extent
     own = f"{times} times a part of the {split.members} members that each column has"
-    whole = split.members % (tiles[split.dim] * times) == 0
+    own += "" if extent % split.members == 0 else f", and a part of all {extent}"
+    step = tiles[split.dim] * times
+    whole = (-(-extent // (step * split.columns)) * step == split.members) & (extent % tiles[split.dim] == 0)
     yield (
         split.dim,
         whole & (tiles[split.dim] % split.multiple == 0),
@@ -66,6 +68,16 @@ def tile_rules(
             f"as many as are a multiple of {rows}: no row does a tile again, over which results may lie"
         )
         yield mapping.row_dim, (number % rows == 0) | fewer, accepted
+
+
+def column_kind(schedule: Schedule, column: int) -> int:
+    """Columns for which this is equal have what stays at the same places of their memory tiles: all, but for
+    those at the ends of what others take from their neighbours, and a last one that has a smaller share."""
+    nest, split = schedule.nest, schedule.nest.split
+    if nest.halo is not None:
+        return column
+    uneven = split is not None and nest.dims[split.dim].extent % split.members > 0
+    return int(uneven and column == schedule.mapping.columns - 1)
 
 
 def _writes_over(nest: Nest) -> bool:

@@ -255,13 +255,45 @@ def test_dimensions_are_cut_into_whole_words_of_every_view(planned: Planned, wha
 
 
 @pytest.mark.parametrize(("device", "rows", "columns"), [("npu2", 14, 7), ("npu2", 6, 6), ("npu1", 9, 3)])
-def test_fewer_columns_share_what_all_have_no_equal_shares_of(
+def test_fewer_columns_share_what_all_have_no_shares_of(
     planned: Planned, whatever_fits: None, device: str, rows: int, columns: int
 ) -> None:
     kept = f"float[{rows}, 50]"
     model = model_of(f"g ({kept} x) => ({kept} y) {{ a = Softmax(x) b = Tanh(a) y = Softmax(b) }}")
     check_same(model, device)
     assert [one.buffer.columns for one in planned()] == [columns] * 2
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("device", "rows", "share"), [("npu2", 30, 4), ("npu2", 57, 8), ("npu1", 7, 2)])
+def test_the_last_column_may_have_less(
+    planned: Planned, whatever_fits: None, device: str, rows: int, share: int, precision: str
+) -> None:
+    """Its cores do tiles again, so no result lies over what they read."""
+    kept = f"float[{rows}, 50]"
+    model = model_of(f"g ({kept} x) => ({kept} y) {{ a = Softmax(x) b = Tanh(a) c = Neg(b) y = Softmax(c) }}")
+    check_same(model, device, precision)
+    found = planned()
+    assert len(found) > 1
+    for one in found:
+        assert one.buffer.share == share * 50 and not one.buffer.is_even
+        assert one.buffer.columns == find_device(device).columns
+        assert not any(one.maker < other.maker <= one.last and one.overlaps(other) for other in found)
+
+
+@pytest.mark.parametrize(("device", "side"), [("npu2", 30), ("npu2", 57), ("npu1", 14), ("npu1", 27)])
+def test_windows_reach_into_a_smaller_last_share(
+    planned: Planned, whatever_fits: None, device: str, side: int
+) -> None:
+    """Rows of the last column come from the column before it, and go to it; pools halve the shares."""
+    text = (
+        f"g (float[1, 8, {side}, {side}] x) => (float[1, 8, {side // 2}, {side // 2}] y)"
+        " { a = Tanh(x) b = Conv <pads = [1, 1, 1, 1]> (a, w) c = Conv <pads = [1, 1, 1, 1]> (b, w)"
+        " d = Add(c, b) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (d) }"
+    )
+    weights = np.random.default_rng(0).integers(-1, 2, (8, 8, 3, 3)).astype(np.float32)
+    check_same(model_of(text, {"w": weights}), device)
+    assert any(not one.buffer.is_even for one in planned())
 
 
 def test_tiles_that_two_rows_make_are_stored_where_they_lie_apart(
