@@ -63,8 +63,8 @@ def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:
 
 
 def examples(count: int) -> int:
-    """Returns how many random examples a test draws: ``count`` in `make nightly`, else the first quarter."""
-    return count if NIGHTLY else (count + 3) // 4
+    """Returns how many random examples a test draws: ``count`` in `make nightly`, else the first eighth."""
+    return count if NIGHTLY else (count + 7) // 8
 
 
 def grouped(cases: Iterable[T], name: Callable[[T], str], group: Callable[[T], str]) -> list[Group]:

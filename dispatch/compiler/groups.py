@@ -211,9 +211,19 @@ class _Planner:
         """Ways to keep a unit's result that its maker and every reader could take, were it the only tensor
         that stays."""
         if i not in self._kept_forms:
-            every = ([one for one in self._all_forms(i, n) if self._all_cut(one)] for n in self._widths(i))
-            self._kept_forms[i] = [one for one in next(filter(None, every), []) if self._all_take(one)]
+            self._kept_forms[i] = [one for one in self._cut_forms(i) if self._all_take(one)]
         return self._kept_forms[i]
+
+    def _cut_forms(self, i: int) -> list[KeptTensor]:
+        """Those that the loops of all of them can be cut by: in equal shares for as many columns as can be,
+        and in unequal ones, which few sizes of tiles divide, for more."""
+        found: list[KeptTensor] = []
+        for columns in self._widths(i):
+            forms = [one for one in self._all_forms(i, columns) if self._all_cut(one)]
+            found += forms
+            if any(one.buffer.is_even for one in forms):
+                break
+        return found
 
     def _widths(self, i: int) -> range:
         """Numbers of columns that may share a unit's result: all, else as many as it has shares for.
