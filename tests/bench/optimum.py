@@ -4,7 +4,7 @@
 It holds for every solution of a problem, of any tile sizes and not only those that the search tries. It knows
 that
 
-- a core computes whole tiles, the busiest one the most of them;
+- a core reads its parameters, then computes whole tiles, the busiest one the most of them;
 - its first call waits for its first chunks, which pass a shim and then a memory tile, and its last results
   pass a memory tile;
 - device memory serves each operand once, to each column if columns do not share it;
@@ -27,7 +27,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from onedispatch.operators.declarations.expressions import Expr, ExprOp
-from onedispatch.operators.scheduling.call_cost import Quantities, reduction_cycles
+from onedispatch.operators.scheduling.call_cost import Quantities, op_cycles, reduction_cycles
 from onedispatch.operators.scheduling.candidates import extra_scratch_words, slot_words, smallest
 from onedispatch.operators.scheduling.commands import costs
 from onedispatch.operators.scheduling.holds import memory_cycles, read_cycles
@@ -260,7 +260,7 @@ class Bound:
         chunks = {x.name: self._chunk(x) for x in nest.inputs}
         out = [self._chunk(x) for x in nest.outputs]
         drained = int(SCALE * (1 if nest.out_kept else 1 + shim / 2)) * sum(out)
-        self.model.add(self.cycles >= work + drained)
+        self.model.add(self.cycles >= SCALE * op_cycles(nest, device) + work + drained)
         for operand in inputs:
             self.model.add(self.cycles >= work + drained + int(SCALE * (1 + shim)) * chunks[operand.name])
         slots = 1 if nest.resident_operands else 2
