@@ -281,6 +281,22 @@ def test_the_last_column_may_have_less(
         assert not any(one.maker < other.maker <= one.last and one.overlaps(other) for other in found)
 
 
+def test_equal_shares_for_fewer_columns_are_weighed_beside_unequal_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shares of four rows for eight columns, the last with two; or of five rows for six."""
+    seen, cut_forms = set[tuple[int, bool]](), groups._Planner._cut_forms
+
+    def noted(planner: Any, i: int) -> list[KeptTensor]:
+        forms: list[KeptTensor] = cut_forms(planner, i)
+        seen.update((one.buffer.columns, one.buffer.is_even) for one in forms)
+        return forms
+
+    monkeypatch.setattr(groups._Planner, "_cut_forms", noted)
+    od.compile(model_of("g (float[30, 50] x) => (float[30, 50] y) { a = Softmax(x) y = Softmax(a) }"), "npu2")
+    assert seen == {(8, False), (6, True)}
+
+
 @pytest.mark.parametrize(("device", "side"), [("npu2", 30), ("npu2", 57), ("npu1", 14), ("npu1", 27)])
 def test_windows_reach_into_a_smaller_last_share(
     planned: Planned, whatever_fits: None, device: str, side: int
