@@ -215,8 +215,8 @@ class _Planner:
         return self._kept_forms[i]
 
     def _cut_forms(self, i: int) -> list[KeptTensor]:
-        """Those that the loops of all of them can be cut by: in equal shares for as many columns as can be,
-        and in unequal ones, which few sizes of tiles divide, for more."""
+        """Ways that the loops of the maker and of all readers can be cut by: equal shares for as many columns
+        as have some, and unequal shares for more columns, which fewer tile sizes divide."""
         found: list[KeptTensor] = []
         for columns in self._widths(i):
             forms = [one for one in self._all_forms(i, columns) if self._all_cut(one)]
@@ -252,15 +252,15 @@ class _Planner:
             return
         name, out = operator.output.name, views[0]
         views += [x for reader in self._readers.get(name, []) for x in self._views(reader, name)]
-        total = out.shape[0] * out.strides[0]
+        total = max(n * stride for n, stride in zip(out.shape, out.strides, strict=True))
         periods = {total, *(stride for x in views for stride in x.strides)}
         for period in sorted(n for n in periods if n > 1 and total % n == 0):
             member = lcm(*(_widest_step(x, period) for x in views))
             share = -(-period // (member * columns)) * member
-            words = total // period * share * out.itemsize // 4
-            alike = share % out.dtype.per_word == 0 and -(-period // share) == columns
-            if alike and words < self.limits.mem_words:
-                yield Buffer(period, share, words)
+            one = Buffer(period, share, total // period * share * out.itemsize // 4)
+            whole_words = share % out.dtype.per_word == 0
+            if whole_words and one.columns == columns and one.words < self.limits.mem_words:
+                yield one
 
     def _views(self, i: int, name: str) -> list[Operand]:
         """How the nest of a unit walks a tensor."""
@@ -325,8 +325,9 @@ class _Planner:
     def _replaces(self, one: KeptTensor, before: KeptTensor) -> bool:
         """Whether the maker of ``one`` reads ``before`` last, each element before it writes the same one."""
         operator = self.costs.operators[one.maker]
+        # Cores of a column with a smaller share compute tiles twice: the second time they would read results.
         if before.last != one.maker or before.buffer != one.buffer or not one.buffer.is_even:
-            return False  # cores of a column that has less do tiles again
+            return False
         nest = operator.plain_nests[0]
         roots = [self.costs.root(tensor) for tensor in operator.inputs]
         read = [x for x in nest.strided_inputs if roots[x.tensor] == before.tensor.name]

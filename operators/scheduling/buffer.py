@@ -3,7 +3,7 @@
 
 A tensor that no operand says a ``Buffer`` of lies in device memory. A buffer has the same tensor in memory
 tiles: every ``period`` of its elements, as they lie in device memory, is cut into equal shares, one for each
-column from the first on, of which the last may have a part alone; a column's shares lie one after the other.
+column from the first on; that of the last column may be smaller. A column's shares lie one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Buffer:
 
     Attributes:
         period: elements of the tensor, as they lie in device memory, that all columns have a share of.
-        share: elements of a period that one column has.
+        share: elements of a period that one column has; the last may have fewer.
         words: what it takes of every column's memory tile.
         at: the byte of a memory tile where it begins; no choice depends on it.
     """
@@ -34,7 +34,7 @@ class Buffer:
 
     @property
     def is_even(self) -> bool:
-        """Whether all columns have as much."""
+        """Whether the last column's share is as large as the others."""
         return self.period % self.share == 0
 
     def strides(self, strides: Sequence[int]) -> tuple[int, ...]:

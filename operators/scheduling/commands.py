@@ -167,7 +167,7 @@ class _Column:
     def _of_rows(
         self, rows: Sequence[int], tasks: Callable[[int], Iterable[ChunkTask]]
     ) -> Iterator[tuple[int, int]]:
-        """Rows, and the number of ``tasks`` of each: of all as many, but where some tiles are done again."""
+        """Yields each row and its number of ``tasks``: equal ones, unless some tiles are computed twice."""
         count = 0
         for place, row in enumerate(rows):
             if place == 0 or self._schedule.redoes:

@@ -228,6 +228,9 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
             f"{operand.name}: its steps {operand.strides} walk no whole shares of {buffer.share} elements"
         )
         raise Unsupported(walked, f"views of whole shares of {buffer}")
+    end = operand.offset + sum((n - 1) * s for n, s in zip(operand.shape, operand.strides, strict=True))
+    if (end // buffer.period + 1) * buffer.share * operand.itemsize > 4 * buffer.words:
+        raise Unsupported(f"{operand.name}: a view up to element {end}", f"what {buffer} has room for")
     access, held = operand.access[at], buffer.share // operand.strides[at]
     if access.dim is None or access.dim == K or access.whole or access.den != 1:
         raise Unsupported(f"{operand.name}, of which every tile takes all", "what each column has a part of")
@@ -246,8 +249,8 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
             raise Unsupported(f"{operand.name}: columns take what others have", "shares that they have whole")
         halo = halo or low < column * held or high >= (column + 1) * held
     if not halo and access.a * (extent - 1) + access.end >= operand.shape[at]:
-        given = f"{operand.name}: the last chunk, which reaches beyond the tensor, begins in another share"
-        raise Unsupported(given, "chunks of what a column has")
+        given = f"{operand.name}: its last tile reaches beyond the end, so that chunk begins in another share"
+        raise Unsupported(given, "chunks within the share of a column")
     return Split(dim, columns, members, access.align), halo
 
 

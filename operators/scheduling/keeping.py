@@ -71,8 +71,8 @@ def tile_rules(
 
 
 def column_kind(schedule: Schedule, column: int) -> int:
-    """Columns for which this is equal have what stays at the same places of their memory tiles: all, but for
-    those at the ends of what others take from their neighbours, and a last one that has a smaller share."""
+    """Columns of one kind set up their memory tiles alike: all of them, unless they also take what their
+    neighbours have, which those at the ends lack, or the last one has a smaller share."""
     nest, split = schedule.nest, schedule.nest.split
     if nest.halo is not None:
         return column

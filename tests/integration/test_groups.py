@@ -312,6 +312,23 @@ def test_windows_reach_into_a_smaller_last_share(
     assert any(not one.buffer.is_even for one in planned())
 
 
+@pytest.mark.parametrize(("device", "shape"), [("npu1", (1, 16, 4, 16, 16)), ("npu2", (1, 8, 2, 9, 6))])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_view_whose_first_dimension_is_not_the_widest_has_room(
+    planned: Planned, whatever_fits: None, device: str, shape: tuple[int, ...], precision: str
+) -> None:
+    """Depthwise convolutions of volumes walk planes outside of channels."""
+    _, c, depth, rows, columns = shape
+    made = f"float[1, {c}, {depth}, {rows}, {columns}]"
+    text = (
+        f"g (float[{', '.join(map(str, shape))}] x) => ({made} y)"
+        f" {{ a = Conv <pads = [0, 1, 1, 1, 1, 1], group = {c}> (x, w) y = Softmax (a) }}"
+    )
+    weights = np.random.default_rng(0).integers(-1, 2, (c, 1, 2, 3, 3)).astype(np.float32)
+    check_same(model_of(text, {"w": weights}), device, precision)
+    assert planned()
+
+
 def test_tiles_that_two_rows_make_are_stored_where_they_lie_apart(
     planned: Planned, whatever_fits: None
 ) -> None:
