@@ -30,6 +30,7 @@ from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
 from onedispatch.dispatch.frontend.input_shapes import completed
 from onedispatch.dispatch.runtime.session import NodeArg
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.files import check_target, record_read
 from onedispatch.transactions.base.text import counted, did_you_mean
@@ -106,7 +107,7 @@ Measure = Annotated[
     int | None,
     typer.Option(
         "--measure",
-        help="Solutions to measure, of each problem that no catalog knows, before the fastest is taken.",
+        help="Measure up to so many solutions of each problem that no catalog has, and take the fastest.",
     ),
 ]
 Frontend = Annotated[
@@ -172,7 +173,7 @@ class CompileFlags:
     measure: Measure = None
     cache: Cache = None
 
-    @property
+    @cached_property  # with one selector, which measures a problem once
     def requested(self) -> RequestedOptions:
         made = (self.device, self.precision, self.fallback, self.cast_policy, self.sums, self.groups)
         return RequestedOptions(
@@ -187,6 +188,7 @@ class CompileFlags:
 
     @property
     def _selecting(self) -> dict[str, Any]:
+        """Who chooses solutions."""
         if self.measure is None:
             return {"catalog": self.catalog or None, "pins": self.pin or None}
         from onedispatch.dispatch.tuning.measured import MOST_MEASURED, MeasuredSearch

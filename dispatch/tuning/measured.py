@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.tuning.explore import OFFERS
 from onedispatch.dispatch.tuning.measure import measure
 from onedispatch.dispatch.tuning.moves import offers
 from onedispatch.operators.catalog.catalog import Catalog
@@ -22,8 +23,7 @@ from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
 
-MEASURED = 12
-COUNTED = 4  # times as many may be among those that cost least
+COUNTED = 4  # times as many as are measured
 MOST_MEASURED = 1024
 
 
@@ -39,11 +39,12 @@ class MeasuredSearch(CatalogSearch):
         catalog: files and folders, as of ``compile``; the environment's and the one that ships come behind.
         pins: names of solutions that are taken wherever a table has them and they fit.
 
-    Raises ``InputError`` for another count or what are no paths or names, ``CatalogError`` for no catalog.
+    Raises ``InputError`` for another count, or for what are no paths or texts, ``CatalogError`` for a path
+    that is no catalog's, ``SolutionError`` for a pin that is no name.
     """
 
     def __init__(
-        self, count: int = MEASURED, catalog: Sequence[str] | None = None, pins: Sequence[str] = ()
+        self, count: int = OFFERS, catalog: Sequence[str] | None = None, pins: Sequence[str] = ()
     ) -> None:
         self._count = arguments.integer("count", count, 1, MOST_MEASURED)
         paths = None if catalog is None else arguments.paths("catalog", catalog)
@@ -73,7 +74,7 @@ class MeasuredSearch(CatalogSearch):
     def _measured(
         self, problem: Problem, device: Device, unmeasured: Solution
     ) -> Iterator[tuple[int, int, Solution]]:
-        """Yields cycles, number and solution of those that run; the number decides between equals."""
+        """Yields cycles, number and solution of those that fit; the number breaks ties."""
         offered = offers(problem, device, COUNTED * self._count)
         others = (one for one in offered if one != unmeasured)
         for number, solution in enumerate((unmeasured, *islice(others, self._count))):

@@ -94,10 +94,7 @@ def main() -> None:
         for number, problem in enumerate(picked)
     ]
     show(rows)
-    far = [row.best / row.bound for row in rows if row.bound]
-    if far:
-        print(f"{len(far)} problems, the best that is known over the bound of every solution: geometric mean")
-        print(f"  {geometric_mean(far):.3f}, from {min(far):.3f} to {max(far):.3f}")
+    show_bounds([row.best / row.bound for row in rows if row.bound])
 
 
 def show(rows: list[Row]) -> None:
@@ -115,6 +112,12 @@ def show(rows: list[Row]) -> None:
             most = quantiles(ratios, n=10)[-1] if len(ratios) > 1 else ratios[0]
             within = sum(ratio <= 1.02 for ratio in ratios)
             print(f"  {name}: {geometric_mean(ratios):.3f}, {most:.3f}; {within} within 2 %")
+
+
+def show_bounds(far: list[float]) -> None:
+    if far:
+        print(f"{len(far)} problems, the best that is known over the bound of every solution: geometric mean")
+        print(f"  {geometric_mean(far):.3f}, from {min(far):.3f} to {max(far):.3f}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from onedispatch.operators.scheduling.call_cost import Quantities, op_cycles, re
 from onedispatch.operators.scheduling.candidates import extra_scratch_words, slot_words, smallest
 from onedispatch.operators.scheduling.commands import costs
 from onedispatch.operators.scheduling.holds import memory_cycles, read_cycles
-from onedispatch.operators.scheduling.index_space import Operand, Packed, kept
+from onedispatch.operators.scheduling.index_space import Dim, Operand, Packed, kept
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.resources import resources
@@ -57,7 +57,7 @@ class Rate:
     @classmethod
     def of(cls, nest: Nest, device: Device) -> Rate:
         extents = [dim.extent for dim in nest.dims]
-        members = max(nest.k_extent, 1) if nest.reduces else 1
+        members = _members(nest)
         whole = _relaxed_cycles(nest, device, extents, members)
         tiles, k_tile = _samples(nest)
         steps = np.maximum(1, -(-members // k_tile))
@@ -75,11 +75,11 @@ class Rate:
 
 def _least_each(nest: Nest, device: Device, beside: float) -> float:
     """The least of all tilings that fit a core; 0 where there are too many to look at."""
-    axes = [*(_sizes(nest, d) for d in range(len(nest.dims))), _k_sizes(nest)]
+    axes = _axes(nest)
     if prod(map(len, axes)) > ENUMERATED:
         return 0.0
     *tiles, k_tile = np.ix_(*(np.array(axis, np.int64) for axis in axes))
-    members = max(nest.k_extent, 1) if nest.reduces else 1
+    members = _members(nest)
     steps = np.maximum(1, -(-members // k_tile))
     each = (reduction_cycles(nest, device, tiles, k_tile) - beside * steps) / (prod(tiles) * members)
     scratch = extra_scratch_words(nest, device, tiles, k_tile)
@@ -89,8 +89,7 @@ def _least_each(nest: Nest, device: Device, beside: float) -> float:
 
 def _samples(nest: Nest) -> tuple[list[Any], Any]:
     """Tiles of every dimension, and of the reduction."""
-    rng = np.random.default_rng(0)
-    axes = [*(_sizes(nest, d) for d in range(len(nest.dims))), _k_sizes(nest)]
+    rng, axes = np.random.default_rng(0), _axes(nest)
     ends = np.array(list(product(*((axis[0], axis[-1]) for axis in axes)))).T
     drawn = [np.concatenate([rng.choice(axis, SAMPLED), end]) for axis, end in zip(axes, ends, strict=True)]
     return drawn[:-1], drawn[-1]
@@ -112,21 +111,26 @@ def _relaxed(formula: Expr, lookup: Callable[[Expr], Any]) -> Any:
     return Expr(formula.op, tuple(values)).evaluate(lookup)
 
 
-def _sizes(nest: Nest, dim: int) -> list[int]:
-    """Every tile that a solution may have of a dimension."""
-    d = nest.dims[dim]
-    if d.whole or d.extent <= d.multiple:
-        return [d.extent]
-    most = min(d.extent, max(d.max_tile, d.multiple))
-    return sorted({*range(d.multiple, most + 1, d.multiple), *([d.extent] if d.extent <= most else [])})
-
-
-def _k_sizes(nest: Nest) -> list[int]:
+def _axes(nest: Nest) -> list[list[int]]:
+    """Every tile that a solution may have of each dimension, and of the reduction."""
+    axes = [_sizes(dim) for dim in nest.dims]
     if not nest.reduces or not nest.k_extent:
-        return [1]
-    if nest.k_step or nest.k_whole:
-        return [nest.k_step or nest.k_extent]
-    return sorted({*range(nest.k_multiple, nest.k_extent + 1, nest.k_multiple), nest.k_extent})
+        return [*axes, [1]]
+    k = Dim("k", nest.k_extent, nest.k_whole, nest.k_multiple)
+    return [*axes, [nest.k_step] if nest.k_step else _sizes(k)]
+
+
+def _sizes(dim: Dim) -> list[int]:
+    if dim.whole or dim.extent <= dim.multiple:
+        return [dim.extent]
+    most = min(dim.extent, max(dim.max_tile, dim.multiple))
+    return sorted(
+        {*range(dim.multiple, most + 1, dim.multiple), *([dim.extent] if most == dim.extent else [])}
+    )
+
+
+def _members(nest: Nest) -> int:
+    return max(nest.k_extent, 1) if nest.reduces else 1
 
 
 class Bound:
@@ -138,8 +142,7 @@ class Bound:
         self.model = cp_model.CpModel()
         self.cycles = self._number("cycles", 0, self.most)
         nest = self.nest
-        self._tables = [_sizes(nest, d) for d in range(len(nest.dims))]
-        self._tables.append(_k_sizes(nest))
+        self._tables = _axes(nest)
         self._at = [self._number(f"at{d}", 0, len(table) - 1) for d, table in enumerate(self._tables)]
         self.tiles = [self._looked_up(d, lambda tile: tile) for d in range(len(self._tables))]
         self._lay_out()
@@ -250,8 +253,7 @@ class Bound:
         nest, device = self.nest, self.device
         rate = Rate.of(nest, device)
         shim = 1 / device.constant("dma.shim_words_per_cycle")
-        members = max(nest.k_extent, 1) if nest.reduces else 1
-        done = self._product([members, *map(self._done, range(len(nest.dims)))])
+        done = self._product([_members(nest), *map(self._done, range(len(nest.dims)))])
         done = self._at_most(done, self.most / (rate.each * SCALE))
         steps = self._looked_up(len(nest.dims), lambda k: -(-nest.k_extent // k) if nest.reduces else 1)
         calls = self._at_most(self._product([*self.visits, steps]), self.most / max(rate.beside * SCALE, 1))
@@ -276,14 +278,14 @@ class Bound:
         for operand in nest.inputs:
             if kept([operand]) or operand.name in nest.resident_operands:
                 continue
-            words = int(operand.chunk_words(nest, whole, max(nest.k_extent, 1))) if whole else 0
+            words = int(operand.chunk_words(nest, whole, _members(nest)))
             own = sum(self.on_column[d] for d in operand.depends_on() if d in self.on_column)
             copies = self._number("", 1, device.columns)
             alone = model.new_bool_var("")  # each column fetches all of it
             model.add(copies >= self.columns).only_enforce_if(alone)
             model.add(own + shared >= 1).only_enforce_if(~alone)
             read = read + words * copies
-        written = sum(int(x.chunk_words(nest, whole, max(nest.k_extent, 1))) for x in nest.outputs)
+        written = sum(int(x.chunk_words(nest, whole, _members(nest))) for x in nest.outputs)
         written = 0 if nest.out_kept else written
         model.add(self.cycles >= int(SCALE * read_cycles(device)) * read)
         model.add(self.cycles >= int(SCALE * memory_cycles(device)) * (read + written))
