@@ -61,8 +61,9 @@ def _bias(name: str, op_type: str) -> Rule:
 _PARAMETERS = ("scale", "shift", "mean", "variance")
 
 
-def _inference(match: Match) -> bool:
-    graph, node = match.graph, match.maker("normed")
+def is_inference(match: Match, name: str = "normed") -> bool:
+    """True if the batch normalisation that makes a value reads its mean and variance."""
+    graph, node = match.graph, match.maker(name)
     old = graph.opset_of(node) < 7 and not attribute(graph, node, "is_test")
     return not old and not attribute(graph, node, "training_mode")
 
@@ -114,7 +115,7 @@ def _batch_norm(name: str, op_type: str, scaled: Callable[[Match], Array]) -> Ru
         1,
         {"MADE": f"(made := {op_type}(x, w) | {op_type}(x, w, given))"},
         where=(
-            Condition("a batch normalisation for inference", _inference),
+            Condition("a batch normalisation for inference", is_inference),
             Condition("weights, bias and parameters that are float32 constants", _known),
             Condition("parameters with one value for each channel", _each_channel),
         ),

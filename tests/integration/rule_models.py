@@ -108,8 +108,8 @@ class Builder:
                 return self._table(name)
             case p.ValuePattern("w"):
                 return self._weight("w", np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1))
-            case p.ValuePattern("bias") if len(self.shape) == 4:
-                return self._weight("bias", np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
+            case p.ValuePattern("bias" | "factor" as name, False) if len(self.shape) == 4:
+                return self._weight(name, np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
             case p.ValuePattern("given" | "scale" | "shift" | "mean" | "variance" as name) if (
                 len(self.shape) == 4
             ):
@@ -252,7 +252,7 @@ def builder(rule: p.Rule, form: p.NodePattern, **changes: Any) -> Builder:
 
 def shape_for(rule: p.Rule) -> tuple[int, ...]:
     """Of x; where heads are concerned, one that is right wherever they are."""
-    return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary", "conv")) else SHAPE
+    return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary", "conv", "batch")) else SHAPE
 
 
 def opset_for(pattern: p.NodePattern) -> int:
