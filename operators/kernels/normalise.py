@@ -98,9 +98,9 @@ NORMALISE = declare(
             Tensor("x", _ROWS, _TYPES),
             Tensor("scale", _PARAMETERS, optional=True),
             Tensor("bias", _PARAMETERS, optional=True),
-            Tensor("residual", _ROWS, optional=True),
+            Tensor("residual", _ROWS, FLOATS, optional=True, like="x"),
         ),
-        outputs=(Tensor("out", _ROWS, _TYPES), Tensor("total", _ROWS, optional=True)),
+        outputs=(Tensor("out", _ROWS, _TYPES), Tensor("total", _ROWS, FLOATS, optional=True, like="x")),
         scalars=(
             Scalar("epsilon", "f32", low=0.0),
             Scalar("centre", high=1, default=1),  # 0: divided by the root mean square as they are
@@ -120,7 +120,7 @@ NORMALISE = declare(
         code_bytes=2816,
         summary=(
             "(x - mean) / sqrt(variance + epsilon) * scale[o] + bias[o] of every row [b][o], "
-            "with the residual added to x first; total is that sum"
+            "with the residual added to x first; total is that sum, rounded to the type of x"
         ),
     )
 )
@@ -177,8 +177,8 @@ class Normalise(Operator):
         if self.residual:
             raise Unsupported(f"{self.name} adds a residual already", "one")
         for tensor in (self.inputs[0], self.output):
-            if tensor.dtype != np.float32:
-                raise Unsupported(f"{self.name} of {tensor.dtype}", "float32")
+            if tensor.dtype != x.dtype or self.read is not None:
+                raise Unsupported(f"{self.name} of {tensor.dtype}", f"{x.dtype}, that of the sum")
         inputs, written = (x, *self.inputs[1:], residual), () if total is None else (total,)
         return cast(Normalise, self.replaced(inputs=inputs, residual=True, further_outputs=written))
 
@@ -205,7 +205,10 @@ class Normalise(Operator):
             Operand(name, n, tensor.element, sizes, strides, access)
             for name, n, tensor in (("x", 0, self.inputs[0]), ("out", OUTPUT, self.output))
         )
-        total = [Operand("total", OUTPUT - 1, F32, sizes, strides, access) for _ in self.further_outputs]
+        total = [
+            Operand("total", OUTPUT - 1 - n, tensor.element, sizes, strides, access)
+            for n, tensor in enumerate(self.further_outputs)
+        ]
         if self.sections:
             laid = (rows, self.sections), (self.sections, 1), (Access(1), Access(None))
         else:
@@ -213,7 +216,8 @@ class Normalise(Operator):
         names = ("scale", "bias")[: len(self.inputs) - 1 - self.residual]
         parameters = [Operand(name, i, F32, *laid) for i, name in enumerate(names, 1)]
         if self.residual:
-            parameters.append(Operand("residual", len(self.inputs) - 1, F32, sizes, strides, access))
+            last = len(self.inputs) - 1
+            parameters.append(Operand("residual", last, self.inputs[last].element, sizes, strides, access))
         scalars = {
             "epsilon": self.epsilon,
             "centre": int(self.centre),
@@ -234,8 +238,9 @@ class Normalise(Operator):
         x = arrays[0] if self.read is None else self.read.floats(arrays[0])
         x = x.astype(np.float32).reshape(batches, rows, 1, length)
         if self.residual:
-            arrays, x = arrays[:-1], x + arrays[-1].reshape(x.shape)
-        total = [x.reshape(t.shape) for t in self.further_outputs]
+            summed = x + arrays[-1].astype(np.float32).reshape(x.shape)
+            arrays, x = arrays[:-1], summed.astype(self.inputs[0].dtype).astype(np.float32)
+        total = [x.reshape(t.shape).astype(t.dtype) for t in self.further_outputs]
         if self.centre:
             x = x - x.mean(axis=-1, keepdims=True)
         variance = (x * x).mean(axis=-1, keepdims=True)

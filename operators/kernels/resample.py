@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
+    WORD_BYTES,
     accesses,
     either,
     operations,
@@ -37,19 +38,21 @@ def _cost() -> e.Expr:
 
     Along i a tap is a load and a multiplication by one weight, read and split before. Along j places
     and weights are loaded as vectors, and what lies apart takes a load and a shuffle for every vector of x
-    that is touched.
+    that is touched. Narrower results are rounded once, vector by vector.
     """
     outer, j, i = e.tile("o"), e.tile("j"), e.tile("i")
     taps, weighted = e.count("index", "*taps"), e.present("weight")
-    product = e.named("product", weighted * (e.device("mul_cycles", "out") + operations("out")))
-    staying = weighted * (scaled("out") + operations("out"))
+    product = e.named("product", weighted * (e.device("mul_cycles", "x") + operations("x")))
+    staying = weighted * (scaled("x") + operations("x"))
     load = 1 / e.device("loads_per_cycle")
-    weight = 1 + weighted * (1 + e.device("pack_cycles", "out"))
+    weight = 1 + weighted * (1 + e.device("pack_cycles", "x"))
     sideways = e.named("sideways", e.differs(i, 1))
-    across = outer * j * (ROW + taps * weight + vectors(i, "out") * (1 + taps * e.largest(load, staying)))
-    touched = e.smallest(j, accesses(e.count("x", "j"), "x") + vectors(j, "out"))
-    gathered = touched * e.device("gather_cycles") + vectors(j, "out") * ((1 + weighted) * load + product)
-    along = outer * (ROW + vectors(j, "out") + taps * gathered)
+    narrow = e.differs(e.item_bytes("out"), WORD_BYTES) * e.device("convert_cycles", "out")
+    across = ROW + taps * weight + vectors(i, "x") * (1 + taps * e.largest(load, staying))
+    across = outer * j * (across + vectors(i, "out") * narrow)
+    touched = e.smallest(j, accesses(e.count("x", "j"), "x") + vectors(j, "x"))
+    gathered = touched * e.device("gather_cycles") + vectors(j, "x") * ((1 + weighted) * load + product)
+    along = outer * (ROW + vectors(j, "x") + taps * gathered + vectors(j, "out") * narrow)
     return ENTRY + e.named("rows", either(sideways, across, along))
 
 
@@ -58,14 +61,16 @@ RESAMPLE = declare(
         "od::resample@1",
         dims=("o", "j", "i"),
         inputs=(
-            Tensor("x", "o j i", _WORDS, walk="interval", like="out"),
+            Tensor("x", "o j i", _WORDS, walk="interval"),
             Tensor("index", "j *taps", "i32"),
             Tensor("weight", "j *taps", "f32", optional=True),
         ),
-        outputs=(Tensor("out", "o j i", _WORDS),),
+        outputs=(Tensor("out", "o j i", f"{FLOATS} i32 u32"),),
         types=(
-            {"x": "f32", "index": "i32", "weight": "f32", "out": "f32"},
-            {"x": "i32 u32", "index": "i32", "out": "i32 u32"},
+            {"x": "f32", "index": "i32", "weight": "f32", "out": FLOATS},
+            {"x": "f32", "index": "i32", "out": "f32"},
+            {"x": "i32", "index": "i32", "out": "i32"},
+            {"x": "u32", "index": "i32", "out": "u32"},
         ),
         scalars=(Scalar("outside"),),  # the bits of an element for which index -1 stands
         cost=_cost(),
@@ -81,7 +86,8 @@ class Resample(Operator):
     """``out[o][j][i] = sum_t weight[j][t] * x[o][index[j][t]][i]`` of x [outer, length, inner].
 
     ``index`` int32 and ``weight`` float32, both [resized, taps], are constants; without weights (one tap)
-    elements of 32 bits are copied. An index of -1 gives ``outside``.
+    elements of 32 bits are copied. An index of -1 gives ``outside``. Sums of float32 are rounded where the
+    output is narrower; rows of ``inner`` are then whole words.
     """
 
     kind = "resample"
@@ -97,7 +103,8 @@ class Resample(Operator):
         outside: float = 0.0,
     ) -> None:
         super().__init__(name, inputs, output, device)
-        words = output.dtype if output.dtype.itemsize == 4 else np.dtype(np.uint32)
+        summed = inputs[0].dtype if output.element.is_float else output.dtype
+        words = summed if summed.itemsize == 4 else np.dtype(np.uint32)
         self.sizes, self.outside = sizes, np.asarray(outside).astype(words)
 
     @property
@@ -112,7 +119,8 @@ class Resample(Operator):
         resized, taps = self.index.shape
         if 0 in (outer, length, inner, resized):
             return []
-        row = DTYPES["f32" if self.output.dtype == np.float32 else "u32"]
+        row = DTYPES["f32" if self.outside.dtype == np.float32 else "u32"]
+        made = self.output.element if row == F32 else row
         sizes, strides = (outer, length, inner), (length * inner, inner, 1)
         x = Operand("x", 0, row, sizes, strides, (Access(0), window(self.index, length), Access(2)))
         table = (resized, taps), (taps, 1), (Access(1), Access(None))
@@ -120,9 +128,9 @@ class Resample(Operator):
         operands += [Operand("weight", 2, F32, *table)] if len(self.inputs) > 2 else []
         strides = (resized * inner, inner, 1)
         out = Operand(
-            "out", OUTPUT, row, (outer, resized, inner), strides, tuple(Access(d) for d in range(3))
+            "out", OUTPUT, made, (outer, resized, inner), strides, tuple(Access(d) for d in range(3))
         )
-        dims = (Dim("o", outer), Dim("j", resized), Dim("i", inner))
+        dims = (Dim("o", outer), Dim("j", resized), Dim("i", inner, multiple=made.per_word))
         roles, bits = {"o": 0, "j": 1, "i": 2}, int(self.outside.reshape(()).view(np.uint32))
         return [Nest(RESAMPLE, dims, tuple(operands), (out,), roles, {"outside": bits})]
 
@@ -135,6 +143,8 @@ class Resample(Operator):
             y = taken[:, :, 0]
         y = np.where(index[:, 0, None] < 0, self.outside, y)
         words = np.ascontiguousarray(y, self.outside.dtype)
+        if words.dtype == np.float32:
+            return words.astype(self.output.dtype).reshape(self.output.shape)
         return words.view(self.output.dtype).reshape(self.output.shape)
 
 

@@ -66,17 +66,29 @@ def _emit_nearest(
         emit_narrow(node.name, result, output, lowering)
 
 
+_Tables = Mapping[int, tuple[Array, Array | None]]
+
+
+def _order(x: TensorSpec, tables: _Tables) -> list[int]:
+    """Axes in the order of passes: those first that make the least of it.
+
+    Of axes that grow alike the last comes first: rows of others are vectors of neighbours, and take less.
+    """
+    growth = {d: len(index) / max(x.shape[d], 1) for d, (index, _) in tables.items()}
+    return sorted(tables, key=lambda d: (growth[d], -d if growth[d] > 1 else d))
+
+
 def _emit_passes(
     node: NodeSpec,
     lowering: Lowering,
     x: TensorSpec,
     output: TensorSpec,
-    tables: Mapping[int, tuple[Array, Array | None]],
+    tables: _Tables,
     outside: float,
     count: int = 1,
 ) -> None:
-    """One axis after the other, those first that make the least of it; elements are ``count`` words."""
-    order = sorted(tables, key=lambda d: len(tables[d][0]) / max(x.shape[d], 1))
+    """One axis after the other; elements are ``count`` words."""
+    order = _order(x, tables)
     for d in order:
         index, weight = tables[d]
         shape = [*x.shape[:d], len(index), *x.shape[d + 1 :]]
@@ -176,7 +188,9 @@ def map_resize(node: NodeSpec, lowering: Lowering) -> None:
         _emit_nearest(node, lowering, (x, output), nearest, outside)
         return
     wide = in_float32(node.name, x, lowering)
-    result = output if wide is x else lowering.temp(wide.dtype, output.shape)
+    last = _order(x, tables)[-1]
+    rounds = output.element.is_float and last < len(x.shape) - 1 and output.row_pitch == output.row
+    result = output if wide is x or rounds else lowering.temp(wide.dtype, output.shape)
     _emit_passes(node, lowering, wide, result, tables, outside)
     if result is not output:
         emit_converted(node.name, result, output, lowering)

@@ -14,6 +14,7 @@ from tests.ops.strategies import DEVICES
 
 # Two roundings per axis and tap; onnxruntime goes along both axes at once.
 NEAR = Tolerance(scale=2e-6)
+HALF = Tolerance(scale=2e-3)  # onnxruntime rounds weights, too
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 CORNERS = {"coordinate_transformation_mode": "align_corners"}
 
@@ -90,6 +91,11 @@ def weighted() -> list[Case]:
         ),
         resized(f32(1, 2, 4, 5, 6), scales=[1, 1, 2, 1.5, 0.5], mode="linear"),
         resized(f32(1, 32, 40, 40), scales=[1, 1, 2, 2], mode="linear"),
+        # Rounded by the last pass, which goes along rows; rows of an odd length are rounded behind it.
+        *(
+            replace(resized(Input((2, 3, 5, w), "float16"), scales=[1, 1, 2, 2], mode=mode), tolerance=HALF)
+            for w, mode in ((6, "linear"), (6, "cubic"), (3, "linear"))
+        ),
         # Made of floats that are exact, and cut towards 0.
         *(
             resized(Input((2, 3, 5, 7), kind), scales=[1, 1, 2, 4], mode="linear")

@@ -11,7 +11,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onedispatch
-from tests.ops.case import run_onnxruntime, single_model
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.kernels.normalise import Normalise
+from tests.ops.case import check_beside_onnxruntime, run_onnxruntime, single_model
 
 NORMS: list[tuple[str, int, int]] = [
     ("LayerNormalization", 1, 17), ("LayerNormalization", 2, 17), ("RMSNormalization", 1, 23)
@@ -47,6 +49,39 @@ def test_the_normalisation_adds_it_up(
     (expected,) = run_onnxruntime(proto, feed)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
     assert session.last_run is not None and len(session.last_run.ops) == 1 + kept
+
+
+@pytest.mark.parametrize("device", ["npu1", "npu2"])
+@pytest.mark.parametrize("shape", [(8,), (37, 62), (3, 65, 24), (5, 1010)], ids=str)
+@pytest.mark.parametrize(("op_type", "parameters", "opset"), NORMS)
+@pytest.mark.parametrize("kept", [False, True], ids=["once", "kept"])
+def test_narrow_sums_are_rounded_as_they_would_be_apart(
+    op_type: str,
+    parameters: int,
+    opset: int,
+    shape: tuple[int, ...],
+    device: str,
+    kept: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proto = model(op_type, parameters, opset, shape, kept)
+    random = np.random.default_rng(5)
+    feed: dict[str, Any] = {name: random.standard_normal(shape).astype(np.float32) for name in "ab"}
+    options: dict[str, Any] = {"fallback": "error", "device": device, "precision": "bf16"}
+    session = onedispatch.InferenceSession(proto, **options)
+    (y,) = session.run(None, feed)
+    assert session.last_run is not None
+    assert [op.op_type for op in session.last_run.ops if op.op_type in ("eltwise", "normalise")] == [
+        "normalise", *["eltwise"] * kept
+    ]  # fmt: skip
+
+    def refused(*_: object) -> Normalise:
+        raise Unsupported("a sum", "none")
+
+    monkeypatch.setattr(Normalise, "with_residual", refused)
+    (apart,) = onedispatch.InferenceSession(proto, **options).run(None, feed)
+    np.testing.assert_array_equal(y, apart)
+    check_beside_onnxruntime(proto, feed, [y], "bf16")
 
 
 def test_a_row_that_does_not_fit_with_its_residual_stays_apart() -> None:

@@ -235,7 +235,7 @@ namespace operand { constexpr uint32_t x = 0, within = 1, mean = 2, spread = 3; 
 namespace scalar { constexpr uint32_t count = 0, epsilon = 1, centre = 2, finish = 3; }
 }  // namespace moments
 namespace normalise {
-constexpr uint32_t digest = 0x272692C3;
+constexpr uint32_t digest = 0x35930E7A;
 constexpr uint32_t dim_b = 40, dim_o = 41, x = 42, x_b = 43, x_o = 48, x_length = 53, scale = 58, scale_o = 59, scale_sections = 64, bias = 69, bias_o = 70, bias_sections = 75, residual = 80,
     residual_b = 81, residual_o = 86, residual_length = 91, out = 96, total = 97, epsilon = 98, centre = 99, sections = 100, length = 101, x_scale = 102, x_zero = 103, out_scale = 104,
     out_zero = 105;
@@ -300,7 +300,7 @@ namespace operand { constexpr uint32_t x = 0, out = 1; }
 namespace scalar { constexpr uint32_t mode = 0, act = 1, act_alpha = 2, act_beta = 3; }
 }  // namespace reduce
 namespace resample {
-constexpr uint32_t digest = 0xC3A2D2B5;
+constexpr uint32_t digest = 0xB5624762;
 constexpr uint32_t dim_o = 40, dim_j = 41, dim_i = 42, x = 43, x_o = 44, x_j = 49, x_i = 54, index = 59, index_j = 60, index_taps = 65, weight = 70, weight_j = 71, weight_taps = 76, out = 81,
     outside = 82;
 namespace dim { constexpr uint32_t o = 0, j = 1, i = 2; }

@@ -436,9 +436,9 @@ static const od_axis_spec od_normalise_axes[] = {{"b", 0}, {"o", 1}, {"length", 
 static const od_operand_spec od_normalise_operands[] = {{"x", 42, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_normalise_axes + 0, 3},
     {"scale", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_normalise_axes + 3, 2},
     {"bias", 69, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_normalise_axes + 5, 2},
-    {"residual", 80, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_normalise_axes + 7, 3},
+    {"residual", 80, 7u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_normalise_axes + 7, 3},
     {"out", 96, 127u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_normalise_axes + 10, 3},
-    {"total", 97, 1u, OD_ROLE_OUTPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_normalise_axes + 13, 3}};
+    {"total", 97, 7u, OD_ROLE_OUTPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_normalise_axes + 13, 3}};
 static const od_scalar_spec od_normalise_scalars[] = {{"epsilon", 98, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"centre", 99, OD_SCALAR_U32, 0, 1, 0, 4, 0},
     {"sections", 100, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"length", 101, OD_SCALAR_U32, 0, 4294967295.0, 0, 4, 0}, {"x_scale", 102, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
     {"x_zero", 103, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}, {"out_scale", 104, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0}, {"out_zero", 105, OD_SCALAR_I32, -32768, 65535, 0, 4, 0}};
@@ -460,7 +460,7 @@ static const od_step od_normalise_scratch[] = {OD_SCALAR(4), OD_NUMBER(0), OD_DI
 static const char* const od_normalise_dims[] = {"b", "o"};
 static const char* const od_normalise_constants[] = {"call_cycles", "f32_pack_cycles", "row_cycles", "i32_lanes", "lanes", "f32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles",
     "f32_scale_cycles", "f32_div_cycles", "f32_sqrt_cycles", "f32_lanes", "f32_move_cycles", "convert_cycles", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "scale_cycles"};
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 226,
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x35930E7Au, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 226,
     od_normalise_scratch, 11, 0, od_normalise_constants, 19, 106, 128, 2816, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_pool_axes[] = {{"c", 0}, {"oh", 1}, {"ow", 2}, {"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {{"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_axes + 0, 3},
@@ -605,23 +605,25 @@ static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_c
 static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xEBCBE122u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 217,
     od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO, OD_JOIN_COLUMNS};
 static const od_axis_spec od_resample_axes[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"j", 1}, {"taps", 255}, {"j", 1}, {"taps", 255}, {"o", 0}, {"j", 1}, {"i", 2}};
-static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_resample_axes + 0, 3},
+static const od_operand_spec od_resample_operands[] = {{"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_resample_axes + 0, 3},
     {"index", 59, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_resample_axes + 3, 2},
     {"weight", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_resample_axes + 5, 2},
-    {"out", 81, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_resample_axes + 7, 3}};
-static const uint32_t od_resample_types[] = {1u, 128u, 1u, 1u, 384u, 128u, 0u, 384u};
+    {"out", 81, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_resample_axes + 7, 3}};
+static const uint32_t od_resample_types[] = {1u, 128u, 1u, 7u, 1u, 128u, 0u, 1u, 128u, 128u, 0u, 128u, 256u, 128u, 0u, 256u};
 static const od_scalar_spec od_resample_scalars[] = {{"outside", 82, OD_SCALAR_U32, 0, 4294967295.0, 0, 3, 0}};
 static const od_step od_resample_cost[] = {OD_DEVICE(0), OD_TILE(2), OD_NUMBER(1), OD_DIFFERS, OD_KEEP(0), OD_TILE(0), OD_TILE(1), OD_MUL, OD_DEVICE(1), OD_COUNT(1,1), OD_NUMBER(1), OD_PRESENT(2),
-    OD_NUMBER(1), OD_DEVICE_BY_DTYPE(2,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1),
-    OD_DEVICE(4), OD_DIV, OD_KEEP(1), OD_PRESENT(2), OD_DEVICE_BY_DTYPE(5,3,255), OD_DEVICE_BY_DTYPE(6,3,255), OD_ADD, OD_MUL, OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1),
-    OD_KEPT(0), OD_SUB, OD_TILE(0), OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_KEEP(2), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL,
-    OD_DEVICE(7), OD_DIV, OD_CEIL, OD_KEPT(2), OD_ADD, OD_MIN, OD_DEVICE(8), OD_MUL, OD_KEPT(2), OD_NUMBER(1), OD_PRESENT(2), OD_ADD, OD_KEPT(1), OD_MUL, OD_PRESENT(2), OD_DEVICE_BY_DTYPE(9,3,255),
-    OD_DEVICE_BY_DTYPE(6,3,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD};
+    OD_NUMBER(1), OD_DEVICE_BY_DTYPE(2,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(2), OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_NUMBER(1), OD_COUNT(1,1), OD_NUMBER(1),
+    OD_DEVICE(4), OD_DIV, OD_KEEP(1), OD_PRESENT(2), OD_DEVICE_BY_DTYPE(5,0,255), OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_MAX, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(2),
+    OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_BYTES(3), OD_NUMBER(4), OD_DIFFERS, OD_DEVICE_BY_DTYPE(7,3,255), OD_MUL, OD_KEEP(2), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_NUMBER(1), OD_KEPT(0),
+    OD_SUB, OD_TILE(0), OD_DEVICE(1), OD_TILE(1), OD_DEVICE_BY_DTYPE(3,0,255), OD_DIV, OD_CEIL, OD_KEEP(3), OD_ADD, OD_COUNT(1,1), OD_TILE(1), OD_COUNT(0,1), OD_BYTES(0), OD_MUL, OD_DEVICE(8),
+    OD_DIV, OD_CEIL, OD_KEPT(3), OD_ADD, OD_MIN, OD_DEVICE(9), OD_MUL, OD_KEPT(3), OD_NUMBER(1), OD_PRESENT(2), OD_ADD, OD_KEPT(1), OD_MUL, OD_PRESENT(2), OD_DEVICE_BY_DTYPE(10,0,255),
+    OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_MUL, OD_ADD, OD_TILE(1), OD_DEVICE_BY_DTYPE(3,3,255), OD_DIV, OD_CEIL, OD_KEPT(2), OD_MUL, OD_ADD, OD_MUL, OD_MUL, OD_ADD,
+    OD_ADD};
 static const char* const od_resample_dims[] = {"o", "j", "i"};
-static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "pack_cycles", "lanes", "loads_per_cycle", "scale_cycles", "op_cycles", "vector_bytes", "gather_cycles",
-    "mul_cycles"};
-static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 85,
-    0, 0, 0, od_resample_constants, 10, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
+static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "pack_cycles", "lanes", "loads_per_cycle", "scale_cycles", "op_cycles", "convert_cycles", "vector_bytes",
+    "gather_cycles", "mul_cycles"};
+static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xB5624762u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 4, od_resample_scalars, 1, od_resample_cost,
+    104, 0, 0, 0, od_resample_constants, 11, 83, 128, 1280, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_rotate_axes[] = {{"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}, {"batch", 0}, {"place", 2}, {"half", 255}, {"batch", 0}, {"place", 2}, {"half", 255},
     {"batch", 0}, {"head", 1}, {"place", 2}, {"size", 255}};
 static const od_operand_spec od_rotate_operands[] = {{"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_rotate_axes + 0, 4},

@@ -70,11 +70,7 @@ class Normalise final : public Kernel {
         const auto n = static_cast<size_t>(width_);
         float* out = writes ? line : result.words + from;
         const float* x = reads ? floats(call, b, o, line) : words_in<float>(x_, call, begin(x_, b, o), width_, kScratchWords);
-        if (residual_.present) {
-          float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) + from : out;
-          simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call) + begin(residual_, b, o), 1, total, n);
-          x = total;
-        }
+        if (residual_.present) x = summed(call, x, b, o, from, out);
         row(x, scale == nullptr ? nullptr : scale + at, bias == nullptr ? nullptr : bias + at, out);
         if (writes) simd().quantise(out_, line, 1, &written_.scale, 0, &written_.zero, 0, call.out + from * element_bytes(out_), n);
       }
@@ -117,6 +113,22 @@ class Normalise final : public Kernel {
 
   // Where a row begins, in elements.
   static int64_t begin(const Operand& rows, int b, int o) { return b * rows.axes[0].stride + o * rows.axes[1].stride; }
+
+  // A row of x and the residual, rounded to their type, in the total where it is written; from f32 at `out`, or there.
+  const float* summed(const Call& call, const float* x, int b, int o, ptrdiff_t from, float* out) const {
+    const auto n = static_cast<size_t>(width_);
+    const bool wide = is_word(x_.dtype);
+    auto* const total = writes_total_ ? call.operand[operand::total] + from * element_bytes(x_.dtype) : nullptr;
+    float* const sum = wide && writes_total_ ? reinterpret_cast<float*>(total) : out;
+    const float* other = words_in<float>(residual_, call, begin(residual_, b, o), width_, kScratchOtherWords);
+    simd().binary(params::eltwise_func::add_, x, 1, other, 1, sum, n);
+    if (!wide) {
+      void* const rounded = writes_total_ ? static_cast<void*>(total) : scratch(kScratchOtherWords, n * sizeof(float));
+      simd().narrow(x_.dtype, sum, rounded, n);
+      simd().widen(x_.dtype, rounded, sum, n);
+    }
+    return sum;
+  }
 
   // What the integers of a row stand for.
   const float* floats(const Call& call, int b, int o, float* line) const {

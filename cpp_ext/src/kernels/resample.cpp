@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::resample: out chunk [T_o][T_j][T_i]; x holds what the places of its rows need; index and weight [T_j][taps].
-// Without weights words are copied. A row whose place is -1 gets the bits of `outside`.
+// Without weights words are copied. A row whose place is -1 gets the bits of `outside`. Narrower results are rounded once.
 #include <algorithm>
 #include <cstring>
 
 #include "kernel.h"
 #include "simd/simd.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -21,6 +22,7 @@ class Resample final : public Kernel {
       : x_(setup.operands[operand::x]),
         index_(setup.operands[operand::index]),
         weight_(setup.operands[operand::weight]),
+        out_(setup.operands[operand::out].dtype),
         outside_(setup.scalars[params::resample::scalar::outside]) {
     for (uint32_t d = 0; d < 3; ++d) {
       dim_[d] = setup.roles[d];
@@ -56,7 +58,8 @@ class Resample final : public Kernel {
     const auto places = static_cast<size_t>(tile_[1] * taps_);
     auto* at = static_cast<int32_t*>(scratch(kScratchPlan, places * sizeof(int32_t)));
     for (size_t p = 0; p < places; ++p) at[p] = index[p] < 0 ? -1 : static_cast<int32_t>(local(along, index[p] - first) * step);
-    auto* out = reinterpret_cast<uint32_t*>(call.out);
+    const Result<uint32_t> result(out_, call, static_cast<size_t>(tile_[0] * tile_[1] * tile_[2]));
+    uint32_t* out = result.words;
     for (int64_t o = 0; o < tile_[0]; o += together, x += together * x_.axes[0].stride, out += together * tile_[1] * tile_[2]) {
       if (together == 1) {
         rows(x, at, weight, tile_[2], tile_[2], out);
@@ -64,6 +67,7 @@ class Resample final : public Kernel {
         columns(x, std::min(together, tile_[0] - o), together, at, weight, out);
       }
     }
+    result.finish();
   }
 
  private:
@@ -134,7 +138,7 @@ class Resample final : public Kernel {
   }
 
   Operand x_, index_, weight_;
-  uint32_t outside_;
+  uint32_t out_, outside_;
   uint32_t dim_[3] = {};
   int64_t tile_[3] = {}, taps_ = 1;
 };
