@@ -265,6 +265,13 @@ LOWERING_PASSES: tuple[Pass, ...] = (
         ensures=(VERIFIED,),
     ),
     Pass(
+        "elide-copies",
+        "leaves out copies of Concat and Transpose that makers or readers can do without",
+        lambda selected, _: phases.elide(selected),
+        requires=(VERIFIED,),
+        ensures=(VERIFIED,),
+    ),
+    Pass(
         "group-operators",
         "keeps tensors in memory tiles between operators, where they fit and that costs less",
         lambda selected, _: phases.group_operators(selected),

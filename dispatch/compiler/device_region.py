@@ -150,6 +150,16 @@ class DeviceRegion:
             name, at = source.name, at + offset
         return name, at
 
+    def within(self) -> dict[str, tuple[str, int]]:
+        """The tensors that lie in the result of a Concat: in which, and from which byte on."""
+        made = (placed.operator for placed in self.operators)
+        return {name: (op.output.name, at) for op in made for name, at in op.holds.items()}
+
+    def parted(self) -> list[str]:
+        """Tensors of ``within`` that none of these operators makes."""
+        made = {tensor.name for placed in self.operators for tensor in placed.operator.outputs}
+        return sorted(self.within().keys() - made)
+
     def verify(self) -> None:
         """Raises ``InternalError`` where an operator reads what none before makes, or an output lacks."""
         known = {self.root(name) for name in self.inputs} | {n for n, s in self.spec.items() if s.is_const}
@@ -163,6 +173,8 @@ class DeviceRegion:
                 raise _wrong(placed.operator.name, f"{sorted(outputs & made)} are written twice")
             made |= outputs
             known |= outputs
+        if self.parted():
+            raise _wrong("results of Concat", f"no operator writes {self.parted()}, which lie there")
         late = [n for n in self.outputs if self.spec[n].size and self.delivered.get(n) not in made]
         if late:
             raise _wrong("its outputs", f"no operator writes {late}")

@@ -84,6 +84,7 @@ class _Emitter:
         self.root = region.root
         self.constants = _Constants(origins)
         self.taken: dict[str, str] = {}  # intermediates in the memory of another
+        self.within = region.within()
 
     def step(self) -> DeviceStep:
         storage = _Storage()
@@ -142,13 +143,30 @@ class _Emitter:
             for entry in placed.entries:
                 if entry.kind is ArgKind.SCRATCH_PAD and entry.size:
                     first[_pad_name(index)] = last[_pad_name(index)] = index
+        for name in self.within:
+            holder, _ = self._held(name)
+            if holder in first:
+                first[holder] = min(first[holder], first[name])
+                last[holder] = max(last[holder], last[name])
         self.taken = self._in_place(first, last)
-        alone = [n for n in first if n not in self.taken]
+        alone = [n for n in first if n not in self.taken and n not in self.within]
         plan = memory.plan([memory.Interval(n, self._bytes(n), first[n], last[n]) for n in alone])
         storage.sizes[SCRATCH] = plan.size
         storage.at.update({n: (SCRATCH, at) for n, at in plan.offsets.items()})
         storage.at.update({n: storage.at[source] for n, source in self.taken.items()})
+        for name in self.within:
+            holder, at = self._held(name)
+            argument, begin = storage.at[holder]
+            storage.at[name] = argument, begin + at
         return plan.lower_bound
+
+    def _held(self, name: str) -> tuple[str, int]:
+        """The tensor that another lies in, itself if in none, and from which byte on."""
+        at = 0
+        while name in self.within:
+            name, begin = self.within[name]
+            at += begin
+        return name, at
 
     def _in_place(self, first: dict[str, int], last: dict[str, int]) -> dict[str, str]:
         """Intermediates that take the memory of another, which nothing reads after the operator that makes
@@ -160,7 +178,8 @@ class _Emitter:
                 root = self.root(source)
                 owner = taken.get(root, root)
                 ends = last.get(root) == index and self._bytes(name) == self._bytes(root)
-                if root in free and ends and name in first and owner in first:
+                apart = self.within.keys().isdisjoint((name, root))
+                if apart and root in free and ends and name in first and owner in first:
                     free.remove(root)  # two results of one operator have a memory each
                     taken[name] = owner
                     last[owner] = last[name]
@@ -188,7 +207,8 @@ class _Emitter:
                     name = _pad_name(index)
                 else:
                     continue
-                wanted[name] = max(wanted.get(name, 0), at + entry.size)
+                name, begin = self._held(name)
+                wanted[name] = max(wanted.get(name, 0), begin + at + entry.size)
         return wanted
 
     def _const(self, storage: _Storage) -> list[int]:
@@ -250,7 +270,7 @@ class _Emitter:
                 if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
             }
             pad = storage.at.get(_pad_name(index), (SCRATCH, 0))[1]
-            in_place = any(made.name in self.taken for made in op.outputs)
+            in_place = bool(op.elided) or any(made.name in self.taken for made in op.outputs)
             bindings = Bindings(tensors, const_at[index], params_at[index], pad, in_place=in_place)
             # Tensors without elements have no bytes and no place; their operator has no work.
             entries = [e for e in entries if e.size]

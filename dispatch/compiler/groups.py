@@ -194,11 +194,19 @@ class _Planner:
 
     @cached_property
     def _elsewhere(self) -> frozenset[str]:
-        """Tensors that leave the device, by any of their names, and those of which parts have other names."""
+        """Tensors that leave the device, by any of their names, those of which parts have other names, and
+        those that lie in another, or have others in them."""
         roots = self.costs.roots
         parts = (unit for unit in self.units if unit.alias is not None and unit.writes[0] not in roots)
-        names = self.outputs.union(*((*unit.reads, *unit.writes) for unit in parts))
+        joined = (unit for unit in self.units if unit.operator is not None and unit.operator.elided)
+        names = self.outputs.union(*((*unit.reads, *unit.writes) for unit in (*parts, *joined)))
         return names.union(roots.get(name, name) for name in names)
+
+    @cached_property
+    def _holders(self) -> dict[str, str]:
+        """The tensors that each lie in another, with its name."""
+        made = (unit.operator for unit in self.units if unit.operator is not None)
+        return {name: operator.output.name for operator in made for name in operator.holds}
 
     def _ways(self, plan: _Plan, i: int) -> Iterator[KeptTensor]:
         """Ways to keep a unit's result beside what a plan keeps."""
@@ -380,7 +388,10 @@ class _Planner:
         buffers = [one for n in self._widths(i) for one in self._buffers(i, n)] if readers else []
         if tensor.name in self._elsewhere:
             names = {tensor.name, *(name for name, root in self.costs.roots.items() if root == tensor.name)}
-            return "an output of the model" if names & self.outputs else "parts of it have names of their own"
+            holder = self._holders.get(tensor.name)
+            if names & self.outputs:
+                return "an output of the model"
+            return f"it lies in {holder}" if holder else "parts of it have names of their own"
         if not readers:
             return "nothing reads it"
         if len(operators[i].outputs) > 1:

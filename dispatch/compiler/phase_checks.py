@@ -161,6 +161,7 @@ def _check_read(phase: str, field: str, unit: Unit) -> None:
     assert unit.operator is not None
     operator, nests = unit.operator, unit.operator._nests
     read = {getattr(operand, "tensor", None) for nest in nests for operand in nest.inputs}
+    read |= {copy.number for copy in operator.elided}
     wanted = [i for i, one in enumerate(operator.inputs) if not one.is_const and 0 not in one.shape]
     unread = [operator.inputs[i].name for i in wanted if i not in read]
     if nests and unread:

@@ -18,6 +18,7 @@ from onedispatch.dispatch.base.mapped import all_owned
 from onedispatch.dispatch.base.precisions import wide_name
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
+from onedispatch.dispatch.compiler.elide import elide_copies
 from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
 from onedispatch.dispatch.compiler.grouping import Grouping
@@ -37,6 +38,7 @@ from onedispatch.dispatch.compiler.phase_checks import (
     fault,
 )
 from onedispatch.dispatch.compiler.placement import placement_of
+from onedispatch.dispatch.compiler.reorder import reorder
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.rules.diagnostics import did_not_fire
@@ -75,7 +77,7 @@ class ScheduledGraph(MappedGraph):
     """The same with a solution for every nest of every operator.
 
     ``grouping`` says what stays in memory tiles, where groups were asked for; ``apart`` are the units as
-    they were before.
+    they were before tensors were put together, there or in device memory.
     """
 
     phase: ClassVar[str] = "select"
@@ -178,11 +180,22 @@ def select(mapped: MappedGraph, selector: Selector) -> ScheduledGraph:
     return _verified(ScheduledGraph(mapped.graph, mapped.device, units, selector))
 
 
+def elide(scheduled: ScheduledGraph) -> ScheduledGraph:
+    """Returns ``scheduled`` without copies and transpositions that makers or readers can do without."""
+    before, outputs = scheduled.units, scheduled.graph.output_names
+    pairs = zip(before, elide_copies(before, outputs), strict=True)
+    copied = (new if new is old else _selected(new, scheduled.selector) for old, new in pairs)
+    units = reorder(tuple(copied), outputs, scheduled.selector)
+    return _verified(replace(scheduled, units=units, apart=None if units == before else before))
+
+
 def group_operators(scheduled: ScheduledGraph) -> ScheduledGraph:
     """Returns ``scheduled`` with tensors that stay in memory tiles where that costs less."""
     outputs = scheduled.graph.output_names
     units, grouping = group(scheduled.units, outputs, scheduled.device, scheduled.selector)
-    return _verified(replace(scheduled, units=units, grouping=grouping, apart=scheduled.units))
+    return _verified(
+        replace(scheduled, units=units, grouping=grouping, apart=scheduled.apart or scheduled.units)
+    )
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:
@@ -199,7 +212,7 @@ def _selected(unit: Unit, selector: Selector) -> Unit:
 
 def emit(selected: ScheduledGraph) -> EmittedGraph:
     """Every operator's arg map, transaction and parameters; what refuses now gives way to its parts. Then
-    nothing stays in memory tiles: makers and readers of what should have are others now."""
+    no tensors are together: makers and readers of those that should have been are others now."""
 
     def built_part(unit: Unit) -> Unit:
         return _built(_selected(unit, selected.selector))
@@ -207,10 +220,15 @@ def emit(selected: ScheduledGraph) -> EmittedGraph:
     turned = tuple(_in_turns(selected.units))
     units = _prepared(turned, _built, built_part)
     if selected.apart is not None and units != turned:
-        apart = Grouping(reason="an operator refused only when it was emitted")
-        return emit(replace(selected, units=selected.apart, grouping=apart, apart=None))
-    emitted = EmittedGraph(selected.graph, selected.device, units, selected.selector, selected.grouping)
-    return _verified(emitted)
+        return emit(_taken_apart(selected, "an operator refused only when it was emitted"))
+    return _verified(EmittedGraph(**{**vars(selected), "units": units}))
+
+
+def _taken_apart(one: ScheduledGraph, reason: str) -> ScheduledGraph:
+    """The same before tensors were put together; ``reason`` says why."""
+    assert one.apart is not None
+    grouping = None if one.grouping is None else Grouping(reason=reason)
+    return ScheduledGraph(one.graph, one.device, one.apart, one.selector, grouping)
 
 
 def _in_turns(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -291,6 +309,9 @@ def partition_graph(emitted: EmittedGraph, *, strict: bool) -> PartitionedGraph:
     actual = _actual_sizes(units, ends.sources)
     regions = partition([*units, *ends.units], (*ends.sources, *actual.values()))
     made = [device_region(r, specs, copies) if r.place == "npu" else r for r in regions]
+    if any(isinstance(region, DeviceRegion) and region.parted() for region in made):
+        apart = _taken_apart(emitted, "a node runs on the host in between")
+        return partition_graph(emit(apart), strict=strict)
     found = tuple(units), ends.refusals, tuple(made), ends.sources
     return _verified(PartitionedGraph(graph, emitted.device, *found, emitted.grouping, actual))
 

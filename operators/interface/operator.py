@@ -30,6 +30,7 @@ from onedispatch.operators.scheduling.index_space import AUX, OUTPUT
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.packing import PackedCopy, packed_copies
+from onedispatch.operators.scheduling.reordered import Order, reordered
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector, select
 from onedispatch.transactions import ArgKind, ArgMap, Device
@@ -60,6 +61,10 @@ class Operator:
     # By names of tensors: results that may take an input's memory, and what holds a result's actual sizes.
     in_place: Map[str, str] = MappingProxyType({})
     actual_sizes: Map[str, str] = MappingProxyType({})
+    elided: tuple[WholeCopy, ...] = ()  # of ``whole_copies``, those whose input is written there by its maker
+    holds: Map[str, int] = MappingProxyType({})  # tensors that lie in the output, and from which byte on
+    # By numbers of tensors as nests have them: bytes of what is moved, and where those of another order lie.
+    orders: Map[int, tuple[int, Order]] = MappingProxyType({})
     _turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
 
     def __init__(
@@ -143,6 +148,17 @@ class Operator:
     def packed_parts(self, operand: str) -> Sequence[np.ndarray[Any, Any]]:
         """What the parts of a packed constant operand are made of, as ``packed_copies`` takes them."""
         raise NotImplementedError
+
+    @property
+    def transposition(self) -> tuple[int, Order] | None:
+        """Where the elements of the result lie in the one input, and their bytes, if this is a copy of all of
+        them in another order and nothing else."""
+        return None
+
+    @property
+    def whole_copies(self) -> tuple[WholeCopy, ...]:
+        """The copies that fill the output, where nothing else does and each is of a whole input."""
+        return ()
 
     # -- what the dispatcher asks --------------------------------------------------------
 
@@ -276,8 +292,10 @@ class Operator:
         return ""
 
     def explain(self) -> list[str]:
-        """One line per nest: the tiling, the mapping to cores, and why cores idle."""
-        return [schedule.explain() for schedule in self.schedules]
+        """A line for each tensor that lies in the result, then one for each nest: the tiling, the mapping to
+        cores, and why cores idle."""
+        held = [f"{name} lies in {self.output.name} from byte {at:,} on" for name, at in self.holds.items()]
+        return [*held, *(schedule.explain() for schedule in self.schedules)]
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -288,13 +306,19 @@ class Operator:
     @cached_property
     def plain_nests(self) -> list[Nest]:
         """Those of tensors in device memory."""
-        nests = [nest for nest in self.nests() if not nest.is_empty]
+        nests = [self._reordered(nest) for nest in self.nests() if not nest.is_empty]
         for nest in nests:
             for operand in nest.strided:
                 made = operand.output
                 tensor = self.inputs[operand.tensor] if made is None else self.outputs[made]
                 check_inside(nest, operand, tensor.device_bytes // operand.itemsize)
         return nests
+
+    def _reordered(self, nest: Nest) -> Nest:
+        found = reordered(nest, self.orders) if self.orders else nest
+        if found is None:
+            raise Unsupported(f"{self.name} walks several dimensions in one", "views of single dimensions")
+        return found
 
     @cached_property
     def _read_inputs(self) -> frozenset[int]:
@@ -339,6 +363,13 @@ class Alias(NamedTuple):
     output: TensorSpec
     source: TensorSpec
     offset: int = 0
+
+
+class WholeCopy(NamedTuple):
+    """All bytes of input ``number``, one after the other, in the output from byte ``offset`` on."""
+
+    number: int
+    offset: int
 
 
 @dataclass

@@ -26,10 +26,11 @@ from onedispatch.operators.declarations.formulas import (
     vectors,
 )
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
-from onedispatch.operators.interface.operator import TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View
+from onedispatch.operators.interface.operator import TensorSpec, Unsupported, WholeCopy
+from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, collapse
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.reordered import Order
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -105,10 +106,41 @@ class Move(Eltwise):
         """Elements of ``row_of`` that an element of the output is moved as."""
         return carried(self.output)[1]
 
+    @property
+    def whole_copies(self) -> tuple[WholeCopy, ...]:
+        whole = type(self) is Move and all(map(self._is_whole, self.parts))
+        return tuple(map(self._copy, self.parts)) if whole else ()
+
+    def _copy(self, part: StridedCopy) -> WholeCopy:
+        return WholeCopy(part.tensor, part.out_view.offset * self.output.dtype.itemsize)
+
+    def _is_whole(self, part: StridedCopy) -> bool:
+        """Whether a part is all bytes of its input, one after the other in the output, too."""
+        nbytes = prod(part.shape) * self.output.dtype.itemsize
+        _, steps = collapse(part.shape, [part.view, part.out_view])
+        plain = steps == [[1], [1]] and not part.view.offset and not part.padding
+        return plain and nbytes == self.inputs[part.tensor].device_bytes
+
+    @property
+    def transposition(self) -> tuple[int, Order] | None:
+        if type(self) is not Move or len(self.parts) != 1 or self.orders:
+            return None
+        part = _in_words(self.parts[0], self.per_element)
+        sizes, (lie, counted) = collapse(part.shape, [part.view, part.out_view], part.padding)
+        nbytes = self.row_of(self.output).itemsize
+        whole = prod(sizes) * nbytes == self.inputs[0].device_bytes == self.output.device_bytes
+        begins = part.view.offset == part.out_view.offset == part.padding == 0
+        falling = sorted(zip(lie, sizes, strict=True), reverse=True)
+        each_once = [step for step, _ in falling] == [*contiguous_strides([size for _, size in falling])]
+        plain = whole and begins and each_once and counted == [*contiguous_strides(sizes)]
+        found = Order(tuple(sizes), tuple(counted), tuple(lie))
+        return (nbytes, found) if plain and lie != counted else None
+
     def nests(self) -> list[Nest]:
+        made = [part for part in self.parts if not self.elided or self._copy(part) not in self.elided]
         return [
             nest
-            for p in (_in_words(part, self.per_element) for part in self.parts)
+            for p in (_in_words(part, self.per_element) for part in made)
             for nest in self.part_nests(p.shape, [p.view], p.out_view, [p.tensor], p.padding)
         ]
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposes that move nothing: readers read the elements where they lie, or their maker writes them in the
+other order, where the views of all of these can and that costs less. What a Transpose made is then another
+name for the bytes of what it read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onedispatch.dispatch.compiler.mapping import Unit, alias_unit, roots_of
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.interface.operator import Alias, Operator
+from onedispatch.operators.scheduling.index_space import OUTPUT
+from onedispatch.operators.scheduling.reordered import Order
+from onedispatch.operators.scheduling.search import estimated
+from onedispatch.operators.scheduling.select import Selector
+from onedispatch.transactions.base.errors import SolutionError
+
+_Users = list[tuple[int, int, tuple[int, Order]]]  # unit, number of its tensor, and in which order that lies
+_Changed = dict[int, Operator]  # operators in another form, by the numbers of their units
+
+
+def reorder(units: Sequence[Unit], outputs: frozenset[str], selector: Selector) -> tuple[Unit, ...]:
+    """The units, with solutions, without transpositions that cost more than other views of their data.
+
+    All move where nodes run on the host, which knows one order alone.
+    """
+    if any(unit.kind == "host" for unit in units):
+        return tuple(units)
+    planner = _Planner(list(units), outputs, selector)
+    for number in range(len(units)):
+        planner.settle(number)
+    return tuple(planner.units)
+
+
+@dataclass
+class _Planner:
+    units: list[Unit]
+    outputs: frozenset[str]
+    selector: Selector
+
+    def settle(self, number: int) -> None:
+        """Leaves a unit out, if it is a transposition and that costs less."""
+        move = self.units[number].operator
+        order = None if move is None else move.transposition
+        if move is None or order is None:
+            return
+        ways = [way for users in self._users(number, move, *order) if (way := self._changed(users))]
+        best = min(ways, key=self._more, default={})
+        if best and self._more(best) < _cycles(move):
+            for at, operator in best.items():
+                self.units[at] = replace(self.units[at], operator=operator)
+            alias = Alias(move.output, move.inputs[0])
+            self.units[number] = alias_unit(self.units[number].nodes, alias)
+
+    def _users(self, number: int, move: Operator, nbytes: int, order: Order) -> Iterator[_Users]:
+        """Those that would see the tensor in another order: readers of the result, or the maker."""
+        roots = roots_of(self.units)
+        elsewhere = self._elsewhere(roots)
+        made, read = (roots.get(tensor.name, tensor.name) for tensor in (move.output, move.inputs[0]))
+        readers, others = ([*self._reading(name, roots)] for name in (made, read))
+        if made in elsewhere:
+            return
+        yield [(at, n, (nbytes, order)) for at, n in readers]
+        makers = [
+            (at, OUTPUT - n, (nbytes, order.reverse))
+            for at, unit in enumerate(self.units)
+            for n, tensor in enumerate(unit.operator.outputs if unit.operator is not None else ())
+            if tensor.name == read
+        ]
+        if read not in elsewhere and [at for at, _ in others] == [number]:
+            yield makers
+
+    def _elsewhere(self, roots: Mapping[str, str]) -> frozenset[str]:
+        """Tensors that leave the device, parts of which have names, or that lie in a Concat's result."""
+        names = {
+            name
+            for unit in self.units
+            if (unit.alias is not None and unit.writes[0] not in roots)
+            or (unit.operator is not None and unit.operator.elided)
+            for name in (*unit.reads, *unit.writes)
+        }
+        names |= self.outputs
+        return frozenset(names.union(roots.get(name, name) for name in names))
+
+    def _reading(self, root: str, roots: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+        """The units that read a tensor, by any of its names, and as which of their inputs."""
+        for at, unit in enumerate(self.units):
+            for n, tensor in enumerate(unit.operator.inputs if unit.operator is not None else ()):
+                if roots.get(tensor.name, tensor.name) == root:
+                    yield at, n
+
+    def _changed(self, users: _Users) -> _Changed:
+        """The operators that see their tensors in another order; none where one of them cannot."""
+        changed: _Changed = {}
+        for at, number, order in users:
+            operator = changed.get(at, self.units[at].operator)
+            assert operator is not None
+            answers = operator.may_keep and not operator.in_place and not operator.actual_sizes
+            if not answers or number in operator.orders:
+                return {}
+            changed[at] = operator.replaced(orders={**operator.orders, number: order})
+        try:
+            return {at: operator.selected(self.selector) for at, operator in changed.items()}
+        except (Unsupported, SolutionError):
+            return {}
+
+    def _more(self, changed: _Changed) -> float:
+        """Modelled cycles that operators take beyond what they do now."""
+        now = (self.units[at].operator for at in changed)
+        return sum(map(_cycles, changed.values())) - sum(_cycles(one) for one in now if one is not None)
+
+
+def _cycles(operator: Operator) -> float:
+    return sum(estimated(schedule) for schedule in operator.schedules)
