@@ -124,6 +124,8 @@ def changes(before: Any, after: Any) -> str:
         return ""
     if isinstance(after, ScheduledGraph) and after.grouping is not getattr(before, "grouping", None):
         return str(after.grouping)
+    if isinstance(before, ScheduledGraph) and isinstance(after, ScheduledGraph):
+        return _left_out(before, after)
     if not isinstance(before, Graph) or not isinstance(after, Graph):
         known_before = isinstance(before, MappedGraph) and summary(before) != summary(after)
         return f"from {summary(before)}" if known_before else ""
@@ -136,6 +138,17 @@ def changes(before: Any, after: Any) -> str:
     words += [f"+{_counts(made)}"] if made else []
     words += [f"{counted(known, 'more shape')} known"] if known > 0 else []
     return "; ".join(words)
+
+
+def _left_out(before: ScheduledGraph, after: ScheduledGraph) -> str:
+    """Copies of Concat that are not made any more, and transpositions that became other names."""
+    copies, transposed = (
+        sum(len(op.elided) for op in after.operators) - sum(len(op.elided) for op in before.operators),
+        len(before.operators) - len(after.operators),
+    )
+    words = [counted(copies, "copy")] if copies > 0 else []
+    words += [counted(transposed, "transposition")] if transposed > 0 else []
+    return f"{' and '.join(words)} left out" if words else ""
 
 
 def _counts(kinds: Counter[str]) -> str:
@@ -172,7 +185,8 @@ def _(value: MappedGraph) -> list[str]:
 def _(value: ScheduledGraph) -> list[str]:
     groups = () if value.grouping is None else value.grouping.groups
     kept = [f"kept in memory tiles: {', '.join(group.tensors)}" for group in groups]
-    return [*map(_unit, value.units), *kept]
+    held = [f"{name} lies in {op.output.name}" for op in value.operators for name in op.holds]
+    return [*map(_unit, value.units), *held, *kept]
 
 
 @listing.register

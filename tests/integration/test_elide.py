@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.compiler import phases
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.executable import DeviceStep
@@ -192,6 +195,16 @@ def test_an_alias_that_goes_to_the_host_takes_results_apart(monkeypatch: pytest.
     )
     session, given = od.InferenceSession(proto, device="npu1"), feed(proto)
     check_beside_onnxruntime(proto, given, session.run(None, given), "fp32")
+
+
+def test_passes_say_what_was_left_out(tmp_path: Path) -> None:
+    nodes = "a = Exp(x) t = Transpose<perm=[1,0,2]>(a) b = MatMul(t, t) c = Neg(b) y = Concat<axis=0>(b, c)"
+    proto, path = model("(float[64,8,64] x) => (float[16,64,64] y)", nodes), tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    arguments = ["inspect", str(path), "--passes", "--json", "--groups", "off"]
+    printed = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    rows = {row["name"]: row["changed"] for row in json.loads(printed)[-1]["passes"]}
+    assert rows["elide-copies"] == "2 copies and 1 transposition left out" and not rows["emit-operators"]
 
 
 def test_files_keep_it(tmp_path: Path) -> None:
