@@ -188,7 +188,7 @@ class _Emitter:
     def _read_once(self, placed: PlacedOperator) -> set[str]:
         """Memories that one input of an operator lies in. Where two do, it may read by the one what it has
         written over the other: what ``in_place`` says is of one."""
-        read = Counter(self.root(tensor.name) for tensor in placed.activations)
+        read = Counter(self._held(self.root(tensor.name))[0] for tensor in placed.activations)
         return {root for root, count in read.items() if count == 1}
 
     def _bytes(self, name: str) -> int:

@@ -16,7 +16,9 @@ from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
 from onedispatch.dispatch.rules.products import is_inference
+from onedispatch.operators.mappings.channel_norm import scale_and_shift
 
+_MOST = 2.0**96  # of folded constants: beyond it sums of their products might overflow, and cancel no more
 _NORMED = "(made := BatchNormalization(x, scale, shift, mean, variance))"
 
 
@@ -48,6 +50,27 @@ def _parameters(*names: str) -> Condition:
         )
 
     return Condition("parameters that are float32 constants, for each channel", holds)
+
+
+def _moderate(derive: Mapping[str, Callable[[Match], Array]], normed: bool) -> Condition:
+    """Requires that what is folded, and what a batch normalisation makes of it, is far from overflow."""
+
+    def holds(match: Match) -> bool:
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = {name: function(match) for name, function in derive.items()}
+            if normed:
+                read = [match.constant(name) for name in ("scale", "shift", "mean", "variance")]
+                read = [made.get("scaled", read[0]), *read[1:]]
+                if any(array is None for array in read):
+                    return True  # of parameters that the run computes
+                made["factor"], _ = scale_and_shift(read, _epsilon(match))
+        return all(bool((np.abs(array) < _MOST).all()) for array in made.values())
+
+    return Condition("constants that stay finite", holds)
+
+
+def _epsilon(match: Match) -> float:
+    return float(attribute(match.graph, match.maker("made"), "epsilon"))
 
 
 def _scaled(name: str) -> Callable[[Match], Array]:
@@ -83,11 +106,9 @@ def _behind_batch_norm(name: str, form: str, to: str, derive: Mapping[str, Calla
             Condition("a batch normalisation for inference", lambda match: is_inference(match, "made")),
             _parameters("scale", "shift"),
             _scale_layer(operand),
+            _moderate(derive, normed=True),
         ),
-        derive={
-            **derive,
-            "epsilon": lambda match: float(attribute(match.graph, match.maker("made"), "epsilon")),
-        },
+        derive={**derive, "epsilon": _epsilon},
         near=False,
     )
 
@@ -96,7 +117,7 @@ def _behind_conv(
     name: str, form: str, to: str, derive: Mapping[str, Callable[[Match], Array]], *known: str
 ) -> Rule:
     operand = "factor" if "factor" in form else "bias"
-    where = (_parameters(*known), _scale_layer(operand))
+    where = (_parameters(*known), _scale_layer(operand), _moderate(derive, normed=False))
     return Rule(name, "Conv", (form,), to, 1, where=where, derive=derive, like="made", near=False)
 
 

@@ -268,6 +268,18 @@ def test_a_bias_of_a_convolution_has_one_value_for_each_channel(shape: tuple[int
     stops(rule, model, "a constant with one value for each channel")
 
 
+@pytest.mark.parametrize("name", ["conv_factor", "conv_bias_factor", "batch_norm_factor"])
+@pytest.mark.parametrize("factor", [np.inf, -np.inf, np.nan, 1e38])
+@pytest.mark.usefixtures("all_maps")
+def test_factors_that_overflow_stay_apart(name: str, factor: float) -> None:
+    (rule,) = (rule for rule in RULES if rule.name == name)
+    form = next(variants(rule))
+    model = builder(rule, form).model(form)
+    (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == "factor")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.full((4, 1, 1), factor, np.float32), "factor"))
+    stops(rule, model, "constants that stay finite")
+
+
 @pytest.mark.parametrize(("follows", "merged"), [("Relu", True), ("Softmax", False)])
 def test_bias_and_activation_are_part_of_a_product(follows: str, merged: bool) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x) => (float[4,8] y)

@@ -197,6 +197,41 @@ def test_an_alias_that_goes_to_the_host_takes_results_apart(monkeypatch: pytest.
     check_beside_onnxruntime(proto, given, session.run(None, given), "fp32")
 
 
+class Spread(od.Layer):
+    """Rows 2i and 2i + 1 of y are those of x, plus row i of w."""
+
+    name = "acme::spread"
+    inputs = "x w"
+
+    def can_inplace(self, data_prec: int) -> bool:
+        return True
+
+    def shape(self, n: Any) -> Any:
+        return n["x"].like(n["x"].shape)
+
+    def index_space(self, n: Any) -> tuple[int, ...]:
+        return (n["x"].shape[0] // 2,)
+
+    def access(self, n: Any) -> dict[str, Any]:
+        pair = {k: v for name in "xy" for k, v in n.access(name, n.block(0, 2), n.whole()).items()}
+        return {**pair, **n.access("w", n.dim(0), n.whole())}
+
+    def local(self, t: Any) -> None:
+        for i in range(t.w.shape[0]):
+            t.y[2 * i], t.y[2 * i + 1] = t.x[2 * i] + t.w[i], t.x[2 * i + 1] + t.w[i]
+
+
+@pytest.mark.parametrize("device", ["npu1_1col", "npu1", "npu2"])
+def test_a_result_takes_no_memory_in_which_another_input_lies(device: str) -> None:
+    nodes = "a = Neg(x) b = Abs(x) c = Concat<axis=0>(a, b) d = acme.Spread(c, a) y = Neg(d)"
+    head = '<ir_version: 8, opset_import: ["": 17, "acme": 1]>'
+    signature = "(float[32,512] x) => (float[64,512] y)"
+    proto = onnx.parser.parse_model(f"{head} g {signature} {{ {nodes} }}")
+    (x,) = feed(proto).values()
+    (y,) = od.InferenceSession(proto, device=device, fallback="error").run(None, {"x": x})
+    np.testing.assert_array_equal(y, -(np.concatenate([-x, abs(x)]) + np.repeat(-x, 2, axis=0)))
+
+
 def test_passes_say_what_was_left_out(tmp_path: Path) -> None:
     nodes = "a = Exp(x) t = Transpose<perm=[1,0,2]>(a) b = MatMul(t, t) c = Neg(b) y = Concat<axis=0>(b, c)"
     proto, path = model("(float[64,8,64] x) => (float[16,64,64] y)", nodes), tmp_path / "m.onnx"
