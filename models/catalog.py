@@ -39,6 +39,7 @@ from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH, Search
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import Device, find_device
+from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.text import counted
 
 LIGHT = Path(__file__).parent / "light"
@@ -146,10 +147,11 @@ def _searched(problem: Problem, device: Device) -> list[Solution]:
 
 
 def packed(rows: Iterable[Tuned]) -> bytes:
-    """A log, compressed, without the rows that decide nothing: of each problem there stay the search's
-    solution, the fastest, and the one that the cost model finds fastest."""
+    """A log, compressed, without rows of kernels that were declared anew since, and without those that decide
+    nothing: of each problem there stay the search's solution, the fastest, and the one that the cost model
+    finds fastest."""
     kept: dict[Problem, list[Tuned]] = {}
-    for row in rows:
+    for row in filter(_declared, rows):
         first, best, least = kept.get(row.problem, [row] * 3)
         best = min(best, row, key=lambda one: (one.cycles, one.solution.name))
         kept[row.problem] = [first, best, min(least, row, key=lambda one: one.estimated)]
@@ -157,6 +159,15 @@ def packed(rows: Iterable[Tuned]) -> bytes:
         whole = Path(folder) / "log.jsonl"
         log.append(whole, (row for some in kept.values() for row in dict.fromkeys(some)))
         return zstandard.ZstdCompressor(level=22, write_checksum=True).compress(whole.read_bytes())
+
+
+def _declared(row: Tuned) -> bool:
+    """Whether there is the kernel of a row, as the row knows it."""
+    try:
+        _ = row.problem.nest
+    except SolutionError:
+        return False
+    return True
 
 
 def built(device: str) -> None:

@@ -200,7 +200,7 @@ def test_an_alias_that_goes_to_the_host_takes_results_apart(monkeypatch: pytest.
 class Spread(od.Layer):
     """Rows 2i and 2i + 1 of y are those of x, plus row i of w."""
 
-    name = "acme::spread"
+    name = "elided::spread"
     inputs = "x w"
 
     def can_inplace(self, data_prec: int) -> bool:
@@ -223,8 +223,8 @@ class Spread(od.Layer):
 
 @pytest.mark.parametrize("device", ["npu1_1col", "npu1", "npu2"])
 def test_a_result_takes_no_memory_in_which_another_input_lies(device: str) -> None:
-    nodes = "a = Neg(x) b = Abs(x) c = Concat<axis=0>(a, b) d = acme.Spread(c, a) y = Neg(d)"
-    head = '<ir_version: 8, opset_import: ["": 17, "acme": 1]>'
+    nodes = "a = Neg(x) b = Abs(x) c = Concat<axis=0>(a, b) d = elided.Spread(c, a) y = Neg(d)"
+    head = '<ir_version: 8, opset_import: ["": 17, "elided": 1]>'
     signature = "(float[32,512] x) => (float[64,512] y)"
     proto = onnx.parser.parse_model(f"{head} g {signature} {{ {nodes} }}")
     (x,) = feed(proto).values()
