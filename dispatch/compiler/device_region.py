@@ -20,7 +20,7 @@ from onedispatch.dispatch.compiler.arg_maps import (
     transaction_of,
 )
 from onedispatch.dispatch.compiler.copies import Copies
-from onedispatch.dispatch.compiler.mapping import Specs
+from onedispatch.dispatch.compiler.mapping import Specs, held
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
@@ -144,21 +144,23 @@ class DeviceRegion:
 
     def place(self, name: str) -> tuple[str, int]:
         """The tensor whose bytes ``name`` is, and from which byte on."""
-        at = 0
-        while name in self.source:
-            _, source, offset = self.source[name]
-            name, at = source.name, at + offset
-        return name, at
+        return held(self._places, name)
 
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, int]]:
+        return {name: (alias.source.name, alias.offset) for name, alias in self.source.items()}
+
+    @cached_property
     def within(self) -> dict[str, tuple[str, int]]:
         """The tensors that lie in the result of a Concat: in which, and from which byte on."""
         made = (placed.operator for placed in self.operators)
         return {name: (op.output.name, at) for op in made for name, at in op.holds.items()}
 
+    @cached_property
     def parted(self) -> list[str]:
         """Tensors of ``within`` that none of these operators makes."""
         made = {tensor.name for placed in self.operators for tensor in placed.operator.outputs}
-        return sorted(self.within().keys() - made)
+        return sorted(self.within.keys() - made)
 
     def verify(self) -> None:
         """Raises ``InternalError`` where an operator reads what none before makes, or an output lacks."""
@@ -173,8 +175,8 @@ class DeviceRegion:
                 raise _wrong(placed.operator.name, f"{sorted(outputs & made)} are written twice")
             made |= outputs
             known |= outputs
-        if self.parted():
-            raise _wrong("results of Concat", f"no operator writes {self.parted()}, which lie there")
+        if self.parted:
+            raise _wrong("results of Concat", f"no operator writes {self.parted}, which lie there")
         late = [n for n in self.outputs if self.spec[n].size and self.delivered.get(n) not in made]
         if late:
             raise _wrong("its outputs", f"no operator writes {late}")

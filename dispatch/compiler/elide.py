@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from onedispatch.dispatch.compiler.mapping import Unit, roots_of
+from onedispatch.dispatch.compiler.mapping import Unit, held, roots_of
 from onedispatch.operators.interface.operator import Operator, WholeCopy
 from onedispatch.transactions.base.cached import cached_property
 
@@ -18,11 +18,7 @@ WORD = 4  # bytes: DMAs begin at whole ones
 
 
 def elide_copies(units: Sequence[Unit], outputs: frozenset[str]) -> tuple[Unit, ...]:
-    """The units without copies that makers of inputs spare; what is changed has no solutions yet.
-
-    All are copied where nodes run on the host: an input and the result may then be parted."""
-    if any(unit.kind == "host" for unit in units):
-        return tuple(units)
+    """The units without copies that makers of inputs spare; what is changed has no solutions yet."""
     planner = _Planner(units, outputs)
     return tuple(planner.elided(unit) for unit in units)
 
@@ -74,9 +70,5 @@ class _Planner:
 
     def _place_of(self, operator: Operator, copy: WholeCopy) -> tuple[str, int]:
         """What holds an input, itself if nothing else does, and from which byte on."""
-        name, at = operator.inputs[copy.number].name, 0
-        name = self._roots.get(name, name)
-        while name in self._places:
-            name, begin = self._places[name]
-            at += begin
-        return name, at
+        name = operator.inputs[copy.number].name
+        return held(self._places, self._roots.get(name, name))

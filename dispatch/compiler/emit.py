@@ -23,6 +23,7 @@ from onedispatch.dispatch.compiler.executable import (
     Reload,
     Slot,
 )
+from onedispatch.dispatch.compiler.mapping import held
 from onedispatch.dispatch.compiler.origins import Origins
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
@@ -84,7 +85,7 @@ class _Emitter:
         self.root = region.root
         self.constants = _Constants(origins)
         self.taken: dict[str, str] = {}  # intermediates in the memory of another
-        self.within = region.within()
+        self.within = region.within
 
     def step(self) -> DeviceStep:
         storage = _Storage()
@@ -144,7 +145,7 @@ class _Emitter:
                 if entry.kind is ArgKind.SCRATCH_PAD and entry.size:
                     first[_pad_name(index)] = last[_pad_name(index)] = index
         for name in self.within:
-            holder, _ = self._held(name)
+            holder, _ = held(self.within, name)
             if holder in first:
                 first[holder] = min(first[holder], first[name])
                 last[holder] = max(last[holder], last[name])
@@ -155,18 +156,10 @@ class _Emitter:
         storage.at.update({n: (SCRATCH, at) for n, at in plan.offsets.items()})
         storage.at.update({n: storage.at[source] for n, source in self.taken.items()})
         for name in self.within:
-            holder, at = self._held(name)
+            holder, at = held(self.within, name)
             argument, begin = storage.at[holder]
             storage.at[name] = argument, begin + at
         return plan.lower_bound
-
-    def _held(self, name: str) -> tuple[str, int]:
-        """The tensor that another lies in, itself if in none, and from which byte on."""
-        at = 0
-        while name in self.within:
-            name, begin = self.within[name]
-            at += begin
-        return name, at
 
     def _in_place(self, first: dict[str, int], last: dict[str, int]) -> dict[str, str]:
         """Intermediates that take the memory of another, which nothing reads after the operator that makes
@@ -188,7 +181,7 @@ class _Emitter:
     def _read_once(self, placed: PlacedOperator) -> set[str]:
         """Memories that one input of an operator lies in. Where two do, it may read by the one what it has
         written over the other: what ``in_place`` says is of one."""
-        read = Counter(self._held(self.root(tensor.name))[0] for tensor in placed.activations)
+        read = Counter(held(self.within, self.root(tensor.name))[0] for tensor in placed.activations)
         return {root for root, count in read.items() if count == 1}
 
     def _bytes(self, name: str) -> int:
@@ -207,7 +200,7 @@ class _Emitter:
                     name = _pad_name(index)
                 else:
                     continue
-                name, begin = self._held(name)
+                name, begin = held(self.within, name)
                 wanted[name] = max(wanted.get(name, 0), begin + at + entry.size)
         return wanted
 

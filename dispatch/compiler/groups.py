@@ -17,7 +17,7 @@ from math import isfinite, lcm
 
 from onedispatch.dispatch.compiler.group_costs import OperatorCosts, Shapes
 from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
-from onedispatch.dispatch.compiler.mapping import Unit
+from onedispatch.dispatch.compiler.mapping import Unit, elsewhere
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.buffer import Buffer
@@ -194,13 +194,7 @@ class _Planner:
 
     @cached_property
     def _elsewhere(self) -> frozenset[str]:
-        """Tensors that leave the device, by any of their names, those of which parts have other names, and
-        those that lie in another, or have others in them."""
-        roots = self.costs.roots
-        parts = (unit for unit in self.units if unit.alias is not None and unit.writes[0] not in roots)
-        joined = (unit for unit in self.units if unit.operator is not None and unit.operator.elided)
-        names = self.outputs.union(*((*unit.reads, *unit.writes) for unit in (*parts, *joined)))
-        return names.union(roots.get(name, name) for name in names)
+        return elsewhere(self.units, self.outputs, self.costs.roots)
 
     @cached_property
     def _holders(self) -> dict[str, str]:

@@ -278,6 +278,24 @@ def roots_of(units: Iterable[Unit]) -> dict[str, str]:
     return roots
 
 
+def elsewhere(units: Sequence[Unit], outputs: frozenset[str], roots: Mapping[str, str]) -> frozenset[str]:
+    """Tensors that have to lie as they do: those that leave the device, by any of their names, those of which
+    parts have other names, and those that lie in another, or have others in them."""
+    parts = (unit for unit in units if unit.alias is not None and unit.writes[0] not in roots)
+    joined = (unit for unit in units if unit.operator is not None and unit.operator.elided)
+    names = outputs.union(*((*unit.reads, *unit.writes) for unit in (*parts, *joined)))
+    return names.union(roots.get(name, name) for name in names)
+
+
+def held(places: Mapping[str, tuple[str, int]], name: str) -> tuple[str, int]:
+    """What holds a tensor in the end, itself if nothing does, and from which byte on."""
+    at = 0
+    while name in places:
+        name, begin = places[name]
+        at += begin
+    return name, at
+
+
 def alias_unit(nodes: tuple[Node, ...], alias: Alias) -> Unit:
     reads = () if alias.source.is_const else (alias.source.name,)
     return Unit("alias", nodes, reads, (alias.output.name,), alias=alias)

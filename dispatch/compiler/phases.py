@@ -181,7 +181,12 @@ def select(mapped: MappedGraph, selector: Selector) -> ScheduledGraph:
 
 
 def elide(scheduled: ScheduledGraph) -> ScheduledGraph:
-    """Returns ``scheduled`` without copies and transpositions that makers or readers can do without."""
+    """Returns ``scheduled`` without copies and transpositions that makers or readers can do without.
+
+    All are made where nodes run on the host: what lies together may then be parted, and is in ONNX's order.
+    """
+    if any(unit.kind == "host" for unit in scheduled.units):
+        return scheduled
     before, outputs = scheduled.units, scheduled.graph.output_names
     pairs = zip(before, elide_copies(before, outputs), strict=True)
     copied = (new if new is old else _selected(new, scheduled.selector) for old, new in pairs)
@@ -221,7 +226,8 @@ def emit(selected: ScheduledGraph) -> EmittedGraph:
     units = _prepared(turned, _built, built_part)
     if selected.apart is not None and units != turned:
         return emit(_taken_apart(selected, "an operator refused only when it was emitted"))
-    return _verified(EmittedGraph(**{**vars(selected), "units": units}))
+    graph, device, selector = selected.graph, selected.device, selected.selector
+    return _verified(EmittedGraph(graph, device, units, selector, selected.grouping, selected.apart))
 
 
 def _taken_apart(one: ScheduledGraph, reason: str) -> ScheduledGraph:
@@ -309,7 +315,7 @@ def partition_graph(emitted: EmittedGraph, *, strict: bool) -> PartitionedGraph:
     actual = _actual_sizes(units, ends.sources)
     regions = partition([*units, *ends.units], (*ends.sources, *actual.values()))
     made = [device_region(r, specs, copies) if r.place == "npu" else r for r in regions]
-    if any(isinstance(region, DeviceRegion) and region.parted() for region in made):
+    if any(isinstance(region, DeviceRegion) and region.parted for region in made):
         apart = _taken_apart(emitted, "a node runs on the host in between")
         return partition_graph(emit(apart), strict=strict)
     found = tuple(units), ends.refusals, tuple(made), ends.sources

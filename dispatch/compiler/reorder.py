@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from operator import itemgetter
 
-from onedispatch.dispatch.compiler.mapping import Unit, alias_unit, roots_of
+from onedispatch.dispatch.compiler.mapping import Unit, alias_unit, elsewhere, roots_of
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.interface.operator import Alias, Operator
 from onedispatch.operators.scheduling.index_space import OUTPUT
@@ -23,12 +25,7 @@ _Changed = dict[int, Operator]  # operators in another form, by the numbers of t
 
 
 def reorder(units: Sequence[Unit], outputs: frozenset[str], selector: Selector) -> tuple[Unit, ...]:
-    """The units, with solutions, without transpositions that cost more than other views of their data.
-
-    All move where nodes run on the host, which knows one order alone.
-    """
-    if any(unit.kind == "host" for unit in units):
-        return tuple(units)
+    """The units, with solutions, without transpositions that cost more than other views of their data."""
     planner = _Planner(list(units), outputs, selector)
     for number in range(len(units)):
         planner.settle(number)
@@ -47,9 +44,9 @@ class _Planner:
         order = None if move is None else move.transposition
         if move is None or order is None:
             return
-        ways = [way for users in self._users(number, move, *order) if (way := self._changed(users))]
-        best = min(ways, key=self._more, default={})
-        if best and self._more(best) < _cycles(move):
+        ways = filter(None, map(self._changed, self._users(number, move, *order)))
+        cost, best = min(((self._more(way), way) for way in ways), key=itemgetter(0), default=(inf, {}))
+        if cost < _cycles(move):
             for at, operator in best.items():
                 self.units[at] = replace(self.units[at], operator=operator)
             alias = Alias(move.output, move.inputs[0])
@@ -58,32 +55,19 @@ class _Planner:
     def _users(self, number: int, move: Operator, nbytes: int, order: Order) -> Iterator[_Users]:
         """Those that would see the tensor in another order: readers of the result, or the maker."""
         roots = roots_of(self.units)
-        elsewhere = self._elsewhere(roots)
+        fixed = elsewhere(self.units, self.outputs, roots)
         made, read = (roots.get(tensor.name, tensor.name) for tensor in (move.output, move.inputs[0]))
-        readers, others = ([*self._reading(name, roots)] for name in (made, read))
-        if made in elsewhere:
+        if made in fixed:
             return
-        yield [(at, n, (nbytes, order)) for at, n in readers]
+        yield [(at, n, (nbytes, order)) for at, n in self._reading(made, roots)]
         makers = [
             (at, OUTPUT - n, (nbytes, order.reverse))
             for at, unit in enumerate(self.units)
             for n, tensor in enumerate(unit.operator.outputs if unit.operator is not None else ())
             if tensor.name == read
         ]
-        if read not in elsewhere and [at for at, _ in others] == [number]:
+        if read not in fixed and [at for at, _ in self._reading(read, roots)] == [number]:
             yield makers
-
-    def _elsewhere(self, roots: Mapping[str, str]) -> frozenset[str]:
-        """Tensors that leave the device, parts of which have names, or that lie in a Concat's result."""
-        names = {
-            name
-            for unit in self.units
-            if (unit.alias is not None and unit.writes[0] not in roots)
-            or (unit.operator is not None and unit.operator.elided)
-            for name in (*unit.reads, *unit.writes)
-        }
-        names |= self.outputs
-        return frozenset(names.union(roots.get(name, name) for name in names))
 
     def _reading(self, root: str, roots: Mapping[str, str]) -> Iterator[tuple[int, int]]:
         """The units that read a tensor, by any of its names, and as which of their inputs."""

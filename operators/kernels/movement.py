@@ -137,7 +137,7 @@ class Move(Eltwise):
         return (nbytes, found) if plain and lie != counted else None
 
     def nests(self) -> list[Nest]:
-        made = [part for part in self.parts if not self.elided or self._copy(part) not in self.elided]
+        made = [part for part in self.parts if self._copy(part) not in self.elided]
         return [
             nest
             for p in (_in_words(part, self.per_element) for part in made)
