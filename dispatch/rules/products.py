@@ -27,10 +27,13 @@ def _constant(match: Match) -> bool:
 def _by_channel(match: Match) -> bool:
     """True if the bias has one value per channel, the second dimension, and size 1 along all others."""
     bias, made = match.constant("bias"), match.shape("made")
-    if bias is None or len(made) < 3 or bias.ndim > len(made):
-        return False
-    whole = (1,) * (len(made) - bias.ndim) + bias.shape
-    return bool(whole == (1, made[1], *(1 for _ in made[2:])))
+    return bias is not None and len(made) >= 3 and one_each(bias.shape, made)
+
+
+def one_each(shape: tuple[int, ...], made: tuple[int, ...]) -> bool:
+    """True if a constant has a value for each channel, the second dimension of ``made``, and none beside."""
+    whole = (1,) * (len(made) - len(shape)) + shape
+    return whole == (1, made[1], *(1 for _ in made[2:]))
 
 
 def _flat(match: Match) -> Array:
@@ -58,7 +61,7 @@ def _bias(name: str, op_type: str) -> Rule:
 
 # -- batch normalisation -------------------------------------------------------------------------------
 
-_PARAMETERS = ("scale", "shift", "mean", "variance")
+PARAMETERS = ("scale", "shift", "mean", "variance")
 
 
 def is_inference(match: Match, name: str = "normed") -> bool:
@@ -70,19 +73,23 @@ def is_inference(match: Match, name: str = "normed") -> bool:
 
 def _known(match: Match) -> bool:
     given = ("given",) if "given" in match.values else ()
-    arrays = [match.constant(name) for name in ("w", *_PARAMETERS, *given)]
+    arrays = [match.constant(name) for name in ("w", *PARAMETERS, *given)]
     return all(array is not None and array.dtype == np.float32 for array in arrays)
 
 
 def _each_channel(match: Match) -> bool:
     made = match.shape("made")
-    return len(made) >= 3 and all(match.shape(name) == (made[1],) for name in _PARAMETERS)
+    return len(made) >= 3 and all(match.shape(name) == (made[1],) for name in PARAMETERS)
 
 
 def _affine(match: Match) -> tuple[Array, Array]:
     """Returns factor and addend of the normalisation for each channel, in float64 [M]."""
-    epsilon = float(attribute(match.graph, match.maker("normed"), "epsilon"))
-    return scale_and_shift([match.constant(name) for name in _PARAMETERS], epsilon)
+    return scale_and_shift([match.constant(name) for name in PARAMETERS], epsilon_of(match, "normed"))
+
+
+def epsilon_of(match: Match, name: str) -> float:
+    """Returns what the batch normalisation that makes a value adds to its variance."""
+    return float(attribute(match.graph, match.maker(name), "epsilon"))
 
 
 def _by_output(match: Match) -> Array:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.dispatch.rules.match import Match, attribute
+from onedispatch.dispatch.rules.match import Match
 from onedispatch.dispatch.rules.pattern import Condition, Rule
-from onedispatch.dispatch.rules.products import is_inference
+from onedispatch.dispatch.rules.products import PARAMETERS, epsilon_of, is_inference, one_each
 from onedispatch.operators.mappings.channel_norm import scale_and_shift
 
 _MOST = 2.0**96  # of folded constants: beyond it sums of their products might overflow, and cancel no more
-_NORMED = "(made := BatchNormalization(x, scale, shift, mean, variance))"
+_Derived = Mapping[str, Callable[[Match], Array]]
 
 
 def _of_channels(match: Match, name: str) -> Array | None:
@@ -27,8 +27,7 @@ def _of_channels(match: Match, name: str) -> Array | None:
     value, made = match.constant(name), match.shape("made")
     if value is None or value.dtype != np.float32 or len(made) < 2 or value.ndim > len(made):
         return None
-    whole = (1,) * (len(made) - value.ndim) + value.shape
-    fits = value.size == 1 or whole == (1, made[1], *(1 for _ in made[2:]))
+    fits = value.size == 1 or one_each(value.shape, made)
     return np.broadcast_to(value.reshape(-1).astype(np.float64), (made[1],)) if fits else None
 
 
@@ -52,25 +51,19 @@ def _parameters(*names: str) -> Condition:
     return Condition("parameters that are float32 constants, for each channel", holds)
 
 
-def _moderate(derive: Mapping[str, Callable[[Match], Array]], normed: bool) -> Condition:
+def _moderate(derive: _Derived, normed: bool) -> Condition:
     """Requires that what is folded, and what a batch normalisation makes of it, is far from overflow."""
 
     def holds(match: Match) -> bool:
         with np.errstate(over="ignore", invalid="ignore"):
-            made = {name: function(match) for name, function in derive.items()}
-            if normed:
-                read = [match.constant(name) for name in ("scale", "shift", "mean", "variance")]
-                read = [made.get("scaled", read[0]), *read[1:]]
-                if any(array is None for array in read):
-                    return True  # of parameters that the run computes
-                made["factor"], _ = scale_and_shift(read, _epsilon(match))
-        return all(bool((np.abs(array) < _MOST).all()) for array in made.values())
+            made = [function(match) for function in derive.values()]
+            parameters = [match.constant(name) for name in PARAMETERS]
+            if normed and all(one is not None for one in parameters):  # else the run computes some
+                scale = made[0] if "scaled" in derive else parameters[0]
+                made.append(scale_and_shift([scale, *parameters[1:]], epsilon_of(match, "made"))[0])
+        return all(bool((np.abs(array) < _MOST).all()) for array in made)
 
     return Condition("constants that stay finite", holds)
-
-
-def _epsilon(match: Match) -> float:
-    return float(attribute(match.graph, match.maker("made"), "epsilon"))
 
 
 def _scaled(name: str) -> Callable[[Match], Array]:
@@ -93,30 +86,26 @@ def _raised(name: str) -> Callable[[Match], Array]:
     return derived
 
 
-def _behind_batch_norm(name: str, form: str, to: str, derive: Mapping[str, Callable[[Match], Array]]) -> Rule:
-    operand = "factor" if "factor" in form else "bias"
+def _behind_batch_norm(name: str, form: str, operand: str, to: str, derive: _Derived) -> Rule:
     return Rule(
         name,
         "BatchNormalization",
         (form,),
-        f"{to[:-1]}, epsilon=epsilon)",
+        to,
         15,
-        {"NORMED": _NORMED},
+        {"NORMED": "(made := BatchNormalization(x, scale, shift, mean, variance))"},
         where=(
             Condition("a batch normalisation for inference", lambda match: is_inference(match, "made")),
             _parameters("scale", "shift"),
             _scale_layer(operand),
             _moderate(derive, normed=True),
         ),
-        derive={**derive, "epsilon": _epsilon},
+        derive={**derive, "epsilon": lambda match: epsilon_of(match, "made")},
         near=False,
     )
 
 
-def _behind_conv(
-    name: str, form: str, to: str, derive: Mapping[str, Callable[[Match], Array]], *known: str
-) -> Rule:
-    operand = "factor" if "factor" in form else "bias"
+def _behind_conv(name: str, form: str, operand: str, to: str, derive: _Derived, *known: str) -> Rule:
     where = (_parameters(*known), _scale_layer(operand), _moderate(derive, normed=False))
     return Rule(name, "Conv", (form,), to, 1, where=where, derive=derive, like="made", near=False)
 
@@ -125,21 +114,29 @@ SCALE_LAYERS = (
     _behind_batch_norm(
         "batch_norm_factor",
         "Mul(NORMED, factor)",
-        "BatchNormalization(x, scaled, shifted, mean, variance)",
+        "factor",
+        "BatchNormalization(x, scaled, shifted, mean, variance, epsilon=epsilon)",
         {"scaled": _scaled("scale"), "shifted": _scaled("shift")},
     ),
     _behind_batch_norm(
         "batch_norm_bias",
         "Add(NORMED, bias)",
-        "BatchNormalization(x, scale, raised, mean, variance)",
+        "bias",
+        "BatchNormalization(x, scale, raised, mean, variance, epsilon=epsilon)",
         {"raised": _raised("shift")},
     ),
     _behind_conv(
-        "conv_factor", "Mul((made := Conv(x, w)), factor)", "Conv(x, scaled)", {"scaled": _scaled("w")}, "w"
+        "conv_factor",
+        "Mul((made := Conv(x, w)), factor)",
+        "factor",
+        "Conv(x, scaled)",
+        {"scaled": _scaled("w")},
+        "w",
     ),
     _behind_conv(
         "conv_bias_factor",
         "Mul((made := Conv(x, w, given)), factor)",
+        "factor",
         "Conv(x, scaled, shifted)",
         {"scaled": _scaled("w"), "shifted": _scaled("given")},
         "w",
@@ -148,6 +145,7 @@ SCALE_LAYERS = (
     _behind_conv(
         "conv_bias_bias",
         "Add((made := Conv(x, w, given)), bias)",
+        "bias",
         "Conv(x, w, raised)",
         {"raised": _raised("given")},
         "given",
