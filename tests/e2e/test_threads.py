@@ -237,6 +237,28 @@ def test_a_fork_during_runs_of_other_threads(host: bool) -> None:
             thread.join()
 
 
+def test_forks_while_other_threads_begin_runs() -> None:
+    """A run that begins takes a lock with the interpreter's held; the handlers of a fork take both, too."""
+    feed, session = data(24), od.InferenceSession(model(24))
+    session.run(None, feed)
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            session.run(None, feed)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(300):
+            assert child_exit(lambda: True) == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
 EXITS = """
 import os, sys, numpy as np, onedispatch as od
 session = od.InferenceSession(sys.argv[1])

@@ -19,9 +19,12 @@ void after_fork_in_child() {
   current.store(new Monitor);
 }
 
-// When the library is loaded, so that no fork comes before it.
-[[maybe_unused]] const int registered =
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+// When the library is loaded, so that no fork comes before it; and before the handlers of the workers are registered
+// (sim/engine/workers.cpp), which therefore run before these. They give the interpreter's lock away while they wait: a
+// thread that takes it then may want this lock, and would have both if it were held already.
+[[gnu::constructor(101)]] void register_handlers() {
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
 }  // namespace
 
