@@ -20,7 +20,7 @@ from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions.base.errors import SolutionError
 
-_Users = list[tuple[int, int, tuple[int, Order]]]  # unit, number of its tensor, and in which order that lies
+_Users = list[tuple[int, int, Order]]  # unit, number of its tensor, and in which order that lies
 _Changed = dict[int, Operator]  # operators in another form, by the numbers of their units
 
 
@@ -44,7 +44,7 @@ class _Planner:
         order = None if move is None else move.transposition
         if move is None or order is None:
             return
-        ways = filter(None, map(self._changed, self._users(number, move, *order)))
+        ways = filter(None, map(self._changed, self._users(number, move, order)))
         cost, best = min(((self._more(way), way) for way in ways), key=itemgetter(0), default=(inf, {}))
         if cost < _cycles(move):
             for at, operator in best.items():
@@ -52,16 +52,16 @@ class _Planner:
             alias = Alias(move.output, move.inputs[0])
             self.units[number] = alias_unit(self.units[number].nodes, alias)
 
-    def _users(self, number: int, move: Operator, nbytes: int, order: Order) -> Iterator[_Users]:
+    def _users(self, number: int, move: Operator, order: Order) -> Iterator[_Users]:
         """Those that would see the tensor in another order: readers of the result, or the maker."""
         roots = roots_of(self.units)
         fixed = elsewhere(self.units, self.outputs, roots)
         made, read = (roots.get(tensor.name, tensor.name) for tensor in (move.output, move.inputs[0]))
         if made in fixed:
             return
-        yield [(at, n, (nbytes, order)) for at, n in self._reading(made, roots)]
+        yield [(at, n, order) for at, n in self._reading(made, roots)]
         makers = [
-            (at, OUTPUT - n, (nbytes, order.reverse))
+            (at, OUTPUT - n, order.reverse)
             for at, unit in enumerate(self.units)
             for n, tensor in enumerate(unit.operator.outputs if unit.operator is not None else ())
             if tensor.name == read

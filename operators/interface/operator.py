@@ -63,8 +63,8 @@ class Operator:
     actual_sizes: Map[str, str] = MappingProxyType({})
     elided: tuple[WholeCopy, ...] = ()  # of ``whole_copies``, those whose input is written there by its maker
     holds: Map[str, int] = MappingProxyType({})  # tensors that lie in the output, and from which byte on
-    # By numbers of tensors as nests have them: bytes of what is moved, and where those of another order lie.
-    orders: Map[int, tuple[int, Order]] = MappingProxyType({})
+    # By numbers of tensors as nests have them: where elements lie in another order.
+    orders: Map[int, Order] = MappingProxyType({})
     _turned: bool = False  # every second one of a model takes other descriptors of shims: see ``emit_nests``
 
     def __init__(
@@ -150,9 +150,9 @@ class Operator:
         raise NotImplementedError
 
     @property
-    def transposition(self) -> tuple[int, Order] | None:
-        """Where the elements of the result lie in the one input, and their bytes, if this is a copy of all of
-        them in another order and nothing else."""
+    def transposition(self) -> Order | None:
+        """Where the elements of the result lie in the one input, if this is a copy of all of them in another
+        order and nothing else."""
         return None
 
     @property

@@ -122,7 +122,7 @@ class Move(Eltwise):
         return plain and nbytes == self.inputs[part.tensor].device_bytes
 
     @property
-    def transposition(self) -> tuple[int, Order] | None:
+    def transposition(self) -> Order | None:
         if type(self) is not Move or len(self.parts) != 1 or self.orders:
             return None
         part = _in_words(self.parts[0], self.per_element)
@@ -133,8 +133,7 @@ class Move(Eltwise):
         falling = sorted(zip(lie, sizes, strict=True), reverse=True)
         each_once = [step for step, _ in falling] == [*contiguous_strides([size for _, size in falling])]
         plain = whole and begins and each_once and counted == [*contiguous_strides(sizes)]
-        found = Order(tuple(sizes), tuple(counted), tuple(lie))
-        return (nbytes, found) if plain and lie != counted else None
+        return Order(nbytes, tuple(sizes), tuple(counted), tuple(lie)) if plain and lie != counted else None
 
     def nests(self) -> list[Nest]:
         made = [part for part in self.parts if self._copy(part) not in self.elided]

@@ -14,10 +14,11 @@ from onedispatch.operators.scheduling.nest import Nest
 class Order:
     """The order of a tensor's elements in memory, against the one that its views count by.
 
-    Dimensions are those of the views: ``sizes``, what they count from a member to the next (``counted``,
-    row-major but in any order), and how far apart these lie (``lie``).
+    Elements have ``itemsize`` bytes. Dimensions are those of the views: ``sizes``, what they count from a
+    member to the next (``counted``, row-major but in any order), and how far apart these lie (``lie``).
     """
 
+    itemsize: int
     sizes: tuple[int, ...]
     counted: tuple[int, ...]
     lie: tuple[int, ...]
@@ -25,17 +26,20 @@ class Order:
     @property
     def reverse(self) -> Order:
         """From the other order to this one."""
-        return Order(self.sizes, self.lie, self.counted)
+        return Order(self.itemsize, self.sizes, self.lie, self.counted)
 
     def seen(self, operand: Operand) -> Operand | None:
-        """The view of the elements where they lie; None where a dimension of it goes through several."""
+        """The view of the elements where they lie; None where a dimension of it goes through several, or
+        elements are others."""
+        if (operand.itemsize, operand.dtype.words) != (self.itemsize, 1):
+            return None
         firsts = [operand.offset // step % size for step, size in zip(self.counted, self.sizes, strict=True)]
         ends, strides = list(firsts), []
         for size, stride in zip(operand.shape, operand.strides, strict=True):
-            at = self._dimension(stride)
             if size == 1:
                 strides.append(stride)
                 continue
+            at = self._dimension(stride)
             if at is None:
                 return None
             times = stride // self.counted[at]
@@ -66,15 +70,14 @@ def _in_whole_words(before: Operand, after: Operand) -> bool:
     )
 
 
-def reordered(nest: Nest, orders: Mapping[int, tuple[int, Order]]) -> Nest | None:
-    """``nest`` with views of the tensors that lie in another order, by their numbers, with the bytes of what
-    an order counts; None where a view cannot walk them so."""
+def reordered(nest: Nest, orders: Mapping[int, Order]) -> Nest | None:
+    """``nest`` with views of the tensors that lie in another order, by their numbers; None where a view
+    cannot walk them so."""
 
     def seen(operand: Operand | Packed) -> Operand | Packed | None:
         if isinstance(operand, Packed) or operand.tensor not in orders:
             return operand
-        nbytes, order = orders[operand.tensor]
-        return order.seen(operand) if (operand.itemsize, operand.dtype.words) == (nbytes, 1) else None
+        return orders[operand.tensor].seen(operand)
 
     inputs, outputs = ([seen(x) for x in side] for side in (nest.inputs, nest.outputs))
     if None in inputs or None in outputs:

@@ -165,7 +165,7 @@ def test_random_transpositions(made: onnx.ModelProto, device: str) -> None:
 
 
 def test_views_by_dimensions() -> None:
-    order = Order((6, 24, 64), (24 * 64, 64, 1), (64, 6 * 64, 1))
+    order = Order(4, (6, 24, 64), (24 * 64, 64, 1), (64, 6 * 64, 1))
     plain = Operand("a", 0, F32, (6, 24, 64), order.counted, (Access(0), Access(1), Access(None)))
     found = order.seen(plain)
     assert found is not None and (found.strides, found.offset) == (order.lie, 0)
