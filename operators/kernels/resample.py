@@ -103,7 +103,7 @@ class Resample(Operator):
         outside: float = 0.0,
     ) -> None:
         super().__init__(name, inputs, output, device)
-        summed = inputs[0].dtype if output.element.is_float else output.dtype
+        summed = np.dtype(np.float32) if len(inputs) > 2 else output.dtype
         words = summed if summed.itemsize == 4 else np.dtype(np.uint32)
         self.sizes, self.outside = sizes, np.asarray(outside).astype(words)
 

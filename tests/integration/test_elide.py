@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from onedispatch.dispatch.compiler import phases
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.plugin import registrations
 from tests.ops.case import check_beside_onnxruntime, run_onnxruntime
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -197,30 +199,36 @@ def test_an_alias_that_goes_to_the_host_takes_results_apart(monkeypatch: pytest.
     check_beside_onnxruntime(proto, given, session.run(None, given), "fp32")
 
 
-class Spread(od.Layer):
-    """Rows 2i and 2i + 1 of y are those of x, plus row i of w."""
+@pytest.fixture
+def spread() -> Iterator[None]:
+    class Spread(od.Layer):
+        """Rows 2i and 2i + 1 of y are those of x, plus row i of w."""
 
-    name = "elided::spread"
-    inputs = "x w"
+        name = "elided::spread"
+        inputs = "x w"
 
-    def can_inplace(self, data_prec: int) -> bool:
-        return True
+        def can_inplace(self, data_prec: int) -> bool:
+            return True
 
-    def shape(self, n: Any) -> Any:
-        return n["x"].like(n["x"].shape)
+        def shape(self, n: Any) -> Any:
+            return n["x"].like(n["x"].shape)
 
-    def index_space(self, n: Any) -> tuple[int, ...]:
-        return (n["x"].shape[0] // 2,)
+        def index_space(self, n: Any) -> tuple[int, ...]:
+            return (n["x"].shape[0] // 2,)
 
-    def access(self, n: Any) -> dict[str, Any]:
-        pair = {k: v for name in "xy" for k, v in n.access(name, n.block(0, 2), n.whole()).items()}
-        return {**pair, **n.access("w", n.dim(0), n.whole())}
+        def access(self, n: Any) -> dict[str, Any]:
+            pair = {k: v for name in "xy" for k, v in n.access(name, n.block(0, 2), n.whole()).items()}
+            return {**pair, **n.access("w", n.dim(0), n.whole())}
 
-    def local(self, t: Any) -> None:
-        for i in range(t.w.shape[0]):
-            t.y[2 * i], t.y[2 * i + 1] = t.x[2 * i] + t.w[i], t.x[2 * i + 1] + t.w[i]
+        def local(self, t: Any) -> None:
+            for i in range(t.w.shape[0]):
+                t.y[2 * i], t.y[2 * i + 1] = t.x[2 * i] + t.w[i], t.x[2 * i + 1] + t.w[i]
+
+    yield
+    registrations.forget(__file__)
 
 
+@pytest.mark.usefixtures("spread")
 @pytest.mark.parametrize("device", ["npu1_1col", "npu1", "npu2"])
 def test_a_result_takes_no_memory_in_which_another_input_lies(device: str) -> None:
     nodes = "a = Neg(x) b = Abs(x) c = Concat<axis=0>(a, b) d = elided.Spread(c, a) y = Neg(d)"
