@@ -34,7 +34,7 @@ from onedispatch.transactions.base.files import is_regular, read_open, reading, 
 from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 11
+VERSION = 12
 _HEAD = struct.Struct("<8sIIQ")  # the mark, the version, bytes of the description, bytes of the content
 _ALIGN = 64
 _MOST_PIPED = 1 << 36  # bytes of a file that comes through a pipe

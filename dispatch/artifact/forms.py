@@ -203,7 +203,9 @@ PLACEMENT = row(
     node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT, nearest=TEXT, remark=TEXT, operators=TEXTS
 )
 GROUP = row(operators=TEXTS, tensors=TEXTS, saved_bytes=NAT, tile_bytes=NAT, saved_cycles=INTEGER)
-GROUPING = row(groups=listed(GROUP), passed=listed(row(tensor=TEXT, nbytes=NAT, reason=TEXT)), reason=TEXT)
+PASSED = row(tensor=TEXT, nbytes=NAT, reason=TEXT)
+BANDED = row(operators=TEXTS, bands=NAT, saved_cycles=INTEGER)
+GROUPING = row(groups=listed(GROUP), passed=listed(PASSED), reason=TEXT, banded=listed(BANDED))
 EXECUTABLE = record(
     inputs=VALUES,
     outputs=VALUES,

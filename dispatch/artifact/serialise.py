@@ -25,7 +25,7 @@ from onedispatch.dispatch.compiler.executable import (
     Step,
     UsedKernel,
 )
-from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
+from onedispatch.dispatch.compiler.grouping import Banded, Group, Grouping, Passed
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.operators.emission.image import Image, Linked
@@ -77,15 +77,18 @@ def _grouping_to(grouping: Grouping) -> list[Any]:
         [list(one.operators), list(one.tensors), one.saved_bytes, one.tile_bytes, one.saved_cycles]
         for one in grouping.groups
     ]
-    return [groups, [[one.tensor, one.nbytes, one.reason] for one in grouping.passed], grouping.reason]
+    passed = [[one.tensor, one.nbytes, one.reason] for one in grouping.passed]
+    banded = [[list(one.operators), one.bands, one.saved_cycles] for one in grouping.banded]
+    return [groups, passed, grouping.reason, banded]
 
 
 def _grouping_from(plain: list[Any]) -> Grouping:
-    groups, passed, reason = plain
+    groups, passed, reason, banded = plain
     return Grouping(
         tuple(Group(tuple(operators), tuple(tensors), *rest) for operators, tensors, *rest in groups),
         tuple(Passed(*row) for row in passed),
         reason,
+        tuple(Banded(tuple(operators), *rest) for operators, *rest in banded),
     )
 
 

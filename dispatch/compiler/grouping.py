@@ -32,15 +32,26 @@ class Passed:
 
 
 @dataclass(frozen=True)
+class Banded:
+    """Operators that run in ``bands``, all of them for some rows of the last result, then for the next."""
+
+    operators: tuple[str, ...]
+    bands: int
+    saved_cycles: int  # estimated, as solutions are chosen by
+
+
+@dataclass(frozen=True)
 class Grouping:
     """The groups of an executable. ``reason`` says why there can be none, where no tensor was asked about."""
 
     groups: tuple[Group, ...] = ()
     passed: tuple[Passed, ...] = ()
     reason: str = ""
+    banded: tuple[Banded, ...] = ()
 
     def __str__(self) -> str:
         count = sum(len(one.tensors) for one in self.groups)
         if not count:
             return f"no tensor kept{f': {self.reason}' if self.reason else ''}"
-        return f"{counted(count, 'tensor')} kept, in {counted(len(self.groups), 'group')}"
+        kept = f"{counted(count, 'tensor')} kept, in {counted(len(self.groups), 'group')}"
+        return f"{kept}; {counted(len(self.banded), 'chain')} in bands" if self.banded else kept

@@ -22,10 +22,9 @@ from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.index_space import Operand, Packed
-from onedispatch.operators.scheduling.resources import Resources, resources
+from onedispatch.operators.scheduling.resources import Resources
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector
-from onedispatch.transactions import Device
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 
@@ -56,26 +55,7 @@ class KeptTensor:
         return self.bottom < other.top and other.bottom < self.top
 
 
-def group(
-    units: Sequence[Unit], outputs: frozenset[str], device: Device, selector: Selector
-) -> tuple[tuple[Unit, ...], Grouping]:
-    """The units with tensors kept in memory tiles where that costs less, and what was grouped."""
-    limits = resources(device)
-    refusal = _refusal(units, limits)
-    if refusal:
-        return tuple(units), Grouping(reason=refusal)
-    planner = _Planner(units, outputs, limits, selector)
-    best = planner.best()
-    found = [
-        unit
-        if unit.operator is None
-        else replace(unit, operator=planner.operator_with(i, unit.operator, best.kept))
-        for i, unit in enumerate(units)
-    ]
-    return tuple(found), Grouping(tuple(planner.groups(best.kept)), tuple(planner.passed(best.kept)))
-
-
-def _refusal(units: Sequence[Unit], limits: Resources) -> str:
+def refusal(units: Sequence[Unit], limits: Resources) -> str:
     """Why no tensor of the model can stay; "" where some may."""
     hosts = [unit.nodes[0].name for unit in units if unit.kind == "host"]
     if hosts:
@@ -91,7 +71,7 @@ _Living = tuple[tuple[int, Buffer, int], ...]  # maker, buffer and top of what i
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """What stays, as far as units were gone through, which of that still does, and what those cost."""
 
     kept: tuple[KeptTensor, ...] = ()
@@ -104,7 +84,7 @@ class _Plan:
 
 
 @dataclass
-class _Planner:
+class Planner:
     units: Sequence[Unit]
     outputs: frozenset[str]
     limits: Resources
@@ -117,30 +97,52 @@ class _Planner:
     def costs(self) -> OperatorCosts:
         return OperatorCosts(self.units, self.limits.device, self.selector)
 
-    def best(self) -> _Plan:
+    def sketched(self) -> Plan:
+        """The cheapest plan, whether memory tiles have descriptors enough for it or not."""
+        return self._worthwhile(self._cheapest())
+
+    def cycles(self, plan: Plan, units: Iterable[int] | None = None) -> float:
+        """Modelled cycles of all operators, or those of ``units``, where a plan is followed."""
+        numbers = self.costs.operators if units is None else units
+        return sum(self.cost(i, alive_at(plan.kept, i)) for i in numbers)
+
+    def grouped(self, plan: Plan) -> tuple[Unit, ...]:
+        """The units with what a plan keeps."""
+        return tuple(
+            unit
+            if unit.operator is None
+            else replace(unit, operator=self.operator_with(i, unit.operator, plan.kept))
+            for i, unit in enumerate(self.units)
+        )
+
+    def grouping(self, plan: Plan) -> Grouping:
+        """What a plan comes to, for reports."""
+        return Grouping(tuple(self.groups(plan.kept)), tuple(self.passed(plan.kept)))
+
+    def best(self) -> Plan:
         """The cheapest plan for which memory tiles have descriptors enough."""
         while True:
-            plan = self._worthwhile(self._cheapest())
-            settled = [self._settled(i, _alive(plan.kept, i)) for i in self.costs.operators]
+            plan = self.sketched()
+            settled = [self._settled(i, alive_at(plan.kept, i)) for i in self.costs.operators]
             if None not in settled:
                 return plan  # else others, without any of those that lack them
 
-    def _worthwhile(self, plan: _Plan) -> _Plan:
+    def _worthwhile(self, plan: Plan) -> Plan:
         """A plan without the groups that save next to nothing: models are not that near to what runs cost."""
         for first, last in _runs(plan.kept):
             units = [i for i in self.costs.operators if first <= i <= last]
-            plain = sum(self._cost(i, ()) for i in units)
-            saved = plain - sum(self._cost(i, _alive(plan.kept, i)) for i in units)
+            plain = sum(self.cost(i, ()) for i in units)
+            saved = plain - sum(self.cost(i, alive_at(plan.kept, i)) for i in units)
             if saved < LEAST_SAVED * plain - UNSEEN:
                 plan = replace(plan, kept=tuple(k for k in plan.kept if k.maker not in units))
         return plan
 
-    def _cheapest(self) -> _Plan:
-        plans = [_Plan()]
+    def _cheapest(self) -> Plan:
+        plans = [Plan()]
         for i in self.costs.operators:
             following = [after for plan in plans for after in self._after(plan, i)]
             # Of plans that leave the same in memory tiles, one goes on: the cheapest.
-            cheapest: dict[_Living, _Plan] = {}
+            cheapest: dict[_Living, Plan] = {}
             for plan in sorted(following, key=lambda plan: plan.cost):
                 cheapest.setdefault(plan.key, plan)
             # One that leaves nothing there can always go on.
@@ -148,19 +150,19 @@ class _Planner:
             plans += [] if cheapest[()] in plans else [cheapest[()]]
         return plans[0]
 
-    def _after(self, plan: _Plan, i: int) -> Iterator[_Plan]:
+    def _after(self, plan: Plan, i: int) -> Iterator[Plan]:
         """Plans with unit ``i`` done: its result in device memory, or kept."""
         for one in (None, *self._ways(plan, i)):
             made = () if one is None else (one,)
             living = *plan.living, *made
-            cost = self._cost(i, living)
+            cost = self.cost(i, living)
             if isfinite(cost):
                 left = tuple(k for k in living if k.last > i)
-                yield _Plan((*plan.kept, *made), left, plan.cost + cost)
+                yield Plan((*plan.kept, *made), left, plan.cost + cost)
 
     def operator_with(self, i: int, operator: Operator, kept: Sequence[KeptTensor]) -> Operator:
         """A unit's operator where ``kept`` stay."""
-        alive = _alive(kept, i)
+        alive = alive_at(kept, i)
         return (
             operator.keeping(self._buffers_at(i, alive), self._settled(i, alive) or ()) if alive else operator
         )
@@ -184,7 +186,7 @@ class _Planner:
     # -- ways to keep a result ------------------------------------------------------------------
 
     @cached_property
-    def _readers(self) -> dict[str, list[int]]:
+    def readers(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for i, unit in enumerate(self.units):
             read = unit.operator.inputs if unit.operator else ()
@@ -193,7 +195,7 @@ class _Planner:
         return found
 
     @cached_property
-    def _elsewhere(self) -> frozenset[str]:
+    def elsewhere(self) -> frozenset[str]:
         return elsewhere(self.units, self.outputs, self.costs.roots)
 
     @cached_property
@@ -202,7 +204,13 @@ class _Planner:
         made = (unit.operator for unit in self.units if unit.operator is not None)
         return {name: operator.output.name for operator in made for name in operator.holds}
 
-    def _ways(self, plan: _Plan, i: int) -> Iterator[KeptTensor]:
+    def lacks_room(self, plan: Plan, i: int) -> bool:
+        """Whether a unit's result could stay, were there room beside what a plan keeps meanwhile."""
+        forms = self._forms(i)
+        taken = [k for one in forms[:1] for k in plan.kept if k.maker <= one.last and k.last >= i]
+        return bool(forms) and all(self._place(taken, one) is None for one in forms)
+
+    def _ways(self, plan: Plan, i: int) -> Iterator[KeptTensor]:
         """Ways to keep a unit's result beside what a plan keeps."""
         for one in self._forms(i):
             place = self._place(plan.living, one)
@@ -240,8 +248,8 @@ class _Planner:
     def _all_forms(self, i: int, columns: int) -> Iterator[KeptTensor]:
         operator = self.costs.operators[i]
         tensor = operator.output
-        readers = self._readers.get(tensor.name, [])
-        if len(operator.outputs) > 1 or not readers or tensor.name in self._elsewhere:
+        readers = self.readers.get(tensor.name, [])
+        if len(operator.outputs) > 1 or not readers or tensor.name in self.elsewhere:
             return
         for buffer in self._buffers(i, columns):
             yield KeptTensor(tensor, buffer, i, readers[-1], buffer.words)
@@ -253,7 +261,7 @@ class _Planner:
         if not views:
             return
         name, out = operator.output.name, views[0]
-        views += [x for reader in self._readers.get(name, []) for x in self._views(reader, name)]
+        views += [x for reader in self.readers.get(name, []) for x in self._views(reader, name)]
         total = max(n * stride for n, stride in zip(out.shape, out.strides, strict=True))
         periods = {total, *(stride for x in views for stride in x.strides)}
         for period in sorted(n for n in periods if n > 1 and total % n == 0):
@@ -280,13 +288,13 @@ class _Planner:
         """Whether all that make or read a tensor can run so, and not at a cost that no other tensor beside it
         makes up for."""
         users, more = self._users(one.maker), 0.0
-        plain = {i: self._cost(i, ()) for i in users}
+        plain = {i: self.cost(i, ()) for i in users}
         most = MOST_LOST * sum(plain.values())
-        return all((more := more + self._cost(i, (one,)) - plain[i]) <= most for i in users)
+        return all((more := more + self.cost(i, (one,)) - plain[i]) <= most for i in users)
 
     def _users(self, i: int) -> tuple[int, ...]:
         """The unit that makes a result, and those that read it."""
-        return i, *self._readers.get(self.costs.operators[i].output.name, ())
+        return i, *self.readers.get(self.costs.operators[i].output.name, ())
 
     def _refusal_by(self, i: int, alive: Sequence[KeptTensor]) -> str:
         """Why the loop nest of a unit's operator cannot be cut as ``alive`` are; "" where it can."""
@@ -338,7 +346,7 @@ class _Planner:
 
     # -- what it costs ---------------------------------------------------------------------------
 
-    def _cost(self, i: int, alive: Sequence[KeptTensor]) -> float:
+    def cost(self, i: int, alive: Sequence[KeptTensor]) -> float:
         """Modelled cycles of a unit's operator beside ``alive``; infinity where it cannot run so."""
         return self.costs.cycles(i, *self._around(i, alive))
 
@@ -360,9 +368,9 @@ class _Planner:
             yield Group(
                 tuple(op.name for _, op in there),
                 tuple(k.tensor.name for k in here),
-                sum(k.tensor.device_bytes * (1 + len(self._readers[k.tensor.name])) for k in here),
+                sum(k.tensor.device_bytes * (1 + len(self.readers[k.tensor.name])) for k in here),
                 4 * max(k.top for k in here),
-                round(sum(self._cost(i, ()) - self._cost(i, _alive(kept, i)) for i, _ in there)),
+                round(sum(self.cost(i, ()) - self.cost(i, alive_at(kept, i)) for i, _ in there)),
             )
 
     def passed(self, kept: Sequence[KeptTensor]) -> Iterator[Passed]:
@@ -375,12 +383,12 @@ class _Planner:
 
     def _why_not(self, i: int, tensor: TensorSpec, kept: Sequence[KeptTensor]) -> str:
         """Why a tensor that unit ``i`` makes does not stay."""
-        readers = self._readers.get(tensor.name, [])
+        readers = self.readers.get(tensor.name, [])
         users, operators = (i, *readers), self.costs.operators
         columns, room = self.limits.device.columns, self.limits.mem_words
         words = -(-tensor.device_bytes // (4 * columns))
         buffers = [one for n in self._widths(i) for one in self._buffers(i, n)] if readers else []
-        if tensor.name in self._elsewhere:
+        if tensor.name in self.elsewhere:
             names = {tensor.name, *(name for name, root in self.costs.roots.items() if root == tensor.name)}
             holder = self._holders.get(tensor.name)
             if names & self.outputs:
@@ -417,7 +425,7 @@ class _Planner:
             beside = ", ".join(k.tensor.name for k in taken)
             return f"no room for {counted(4 * ways[0].buffer.words, 'byte')} beside {beside}"
         for i in users:
-            if not any(isfinite(self._cost(i, (one,))) for one in fitting):
+            if not any(isfinite(self.cost(i, (one,))) for one in fitting):
                 return f"{self.costs.operators[i].name} has no solution beside it"
         return "no plan that keeps it costs less"
 
@@ -438,7 +446,7 @@ def _runs(kept: Sequence[KeptTensor]) -> list[tuple[int, int]]:
     return runs
 
 
-def _alive(kept: Iterable[KeptTensor], at: int) -> tuple[KeptTensor, ...]:
+def alive_at(kept: Iterable[KeptTensor], at: int) -> tuple[KeptTensor, ...]:
     """What is in memory tiles while unit ``at`` runs."""
     return tuple(k for k in kept if k.maker <= at <= k.last)
 

@@ -17,12 +17,12 @@ from typing import ClassVar, Protocol, TypeVar
 from onedispatch.dispatch.base.mapped import all_owned
 from onedispatch.dispatch.base.precisions import wide_name
 from onedispatch.dispatch.compiler.copies import Copies, build
+from onedispatch.dispatch.compiler.depth_first import group
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.elide import elide_copies
 from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
 from onedispatch.dispatch.compiler.grouping import Grouping
-from onedispatch.dispatch.compiler.groups import group
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph, merged
 from onedispatch.dispatch.compiler.origins import Origins
 from onedispatch.dispatch.compiler.partition import Region, partition, settle_aliases

@@ -275,6 +275,7 @@ class Conv(Operator):
     """
 
     kind = "conv"
+    runs_in_bands = True
     merges: ClassVar[tuple[Merge, ...]] = (BATCH_NORM, ACTIVATION)
 
     def __init__(

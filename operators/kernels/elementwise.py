@@ -188,6 +188,7 @@ class Eltwise(Operator):
     """
 
     kind = "eltwise"
+    runs_in_bands = True
     merges: ClassVar[tuple[Merge, ...]] = (RESIDUAL, ACTIVATION)
     kernel: ClassVar[Kernel] = KERNEL
     functions: ClassVar[FunctionTable] = ELTWISE

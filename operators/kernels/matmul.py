@@ -213,6 +213,7 @@ class MatMul(Operator):
     """
 
     kind = "matmul"
+    runs_in_bands = True
     merges = (AS_FLOATS, SCALED, FACTOR, BIAS, ACTIVATION, WIDENED)
 
     def __init__(

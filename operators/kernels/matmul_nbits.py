@@ -157,6 +157,7 @@ class MatMulNBits(Operator):
     """
 
     kind = "matmul_nbits"
+    runs_in_bands = True
     merges = (BIAS, ACTIVATION)
     is_float, packs_b, matrices = True, True, None  # what BIAS asks of a product
 

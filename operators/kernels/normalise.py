@@ -147,6 +147,7 @@ class Normalise(Operator):
     """
 
     kind = "normalise"
+    runs_in_bands = True
     adds_residual = True
     applies_activation = False
     reads_integers = True

@@ -73,6 +73,7 @@ class Pool(Operator):
     """
 
     kind = "pool"
+    runs_in_bands = True
 
     def __init__(
         self,

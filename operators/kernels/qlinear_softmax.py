@@ -112,6 +112,7 @@ class SoftmaxOfBytes(Operator):
     of its scale. Several axes with the rows among them need rows without padding."""
 
     kind = "softmax of bytes"
+    runs_in_bands = True
     applies_activation = False
 
     def __init__(

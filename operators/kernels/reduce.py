@@ -119,6 +119,7 @@ class Reduce(Operator):
     """
 
     kind = "reduce"
+    runs_in_bands = True
     merges = (ACTIVATION, JOINED)
 
     def __init__(

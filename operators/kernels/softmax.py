@@ -74,6 +74,7 @@ class Softmax(Operator):
     """
 
     kind = "softmax"
+    runs_in_bands = True
     applies_activation = False
 
     def __init__(

@@ -93,7 +93,7 @@ def in_buffers(nest: Nest, buffers: Map[int, Buffer], occupied: int, k_step: int
     Raises ``Unsupported`` where columns would need what lies in others.
     """
     for buffer in dict.fromkeys(buffers.values()):
-        nest = _cut_at(nest, buffer.period)
+        nest = cut_at(nest, buffer.period)
     inputs, outputs = (tuple(_held(x, buffers) for x in side) for side in (nest.inputs, nest.outputs))
     made = _with(nest, inputs=inputs, outputs=outputs, occupied=occupied, k_step=k_step)
     _ = made.split, made.halo  # refuse what does not go together
@@ -107,7 +107,12 @@ def _held(operand: Operand | Packed, buffers: Map[int, Buffer]) -> Operand | Pac
     return replace(operand, buffer=buffers[operand.tensor])
 
 
-def _cut_at(nest: Nest, period: int) -> Nest:
+def in_steps_of(nest: Nest, schedule: Schedule) -> Nest:
+    """``nest`` with sums in the steps that those of a ``schedule`` have, where their order shows."""
+    return _with(nest, k_step=steps_of(schedule))
+
+
+def cut_at(nest: Nest, period: int) -> Nest:
     """``nest`` with an index dimension that walks several periods of a result in one cut into two, of which
     kernels that name theirs see the inner one."""
     if nest.kernel.members or len(nest.dims) == MAX_DIMS:

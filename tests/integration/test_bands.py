@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains in bands: what memory tiles have no room for stays there a part at a time, with the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+import onedispatch as od
+from onedispatch.dispatch.compiler.grouping import Banded, Grouping
+from tests.devices import device_file
+from tests.ops.case import check_beside_onnxruntime
+from tests.timing import modelled
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(5)
+SMALL = {"memory_tile.memory_bytes": 131072, "device.columns": 2}  # 256 KiB in all
+
+
+def weights(*shape: int) -> Array:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+BLOCK = (
+    "a = Conv(x, e) b = Clip(a, low, high)"
+    " c = Conv <pads = [1, 1, 1, 1], group = 64, strides = [%d, %d]> (b, d)"
+)
+CLIP = {"low": np.float32(0), "high": np.float32(6)}
+INVERTED = {"e": weights(64, 16, 1, 1), "d": weights(64, 1, 3, 3), "p": weights(16, 64, 1, 1), **CLIP}
+CHAINS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "an inverted bottleneck": (
+        "(float[1, 16, 64, 64] x) => (float[1, 16, 64, 64] y)"
+        f" {{ {BLOCK % (1, 1)} f = Conv(c, p) y = Add(f, x) }}",
+        INVERTED,
+    ),
+    "with strides": (
+        f"(float[1, 16, 64, 64] x) => (float[1, 16, 32, 32] y) {{ {BLOCK % (2, 2)} y = Conv(c, p) }}",
+        INVERTED,
+    ),
+    "rows that bands do not divide": (
+        f"(float[1, 16, 58, 62] x) => (float[1, 16, 58, 62] y) {{ {BLOCK % (1, 1)} y = Conv(c, p) }}",
+        INVERTED,
+    ),
+    "attention": (
+        "(float[1, 512, 64] q, float[1, 64, 512] k, float[1, 512, 64] v) => (float[1, 512, 64] y)"
+        " { s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v) }",
+        {},
+    ),
+    "heads": (
+        "(float[8, 192, 32] q, float[8, 32, 192] k, float[8, 192, 32] v) => (float[8, 192, 32] y)"
+        " { s = MatMul(q, k) t = Mul(s, f) p = Softmax(t) y = MatMul(p, v) }",
+        {"f": np.float32(0.25)},
+    ),
+    "an MLP": (
+        "(float[512, 64] x) => (float[512, 64] y) { a = MatMul(x, u) b = Relu(a) y = MatMul(b, w) }",
+        {"u": weights(64, 256), "w": weights(256, 64)},
+    ),
+    "elements": (
+        "(float[640, 256] x) => (float[640, 256] y) { a = Tanh(x) b = Softmax(a) y = Mul(b, b) }",
+        {},
+    ),
+    "images of a batch": (
+        "(float[6, 16, 32, 32] x) => (float[6, 16, 16, 16] y)"
+        " { a = Conv <pads = [1, 1, 1, 1]> (x, w) b = Relu(a) c = Conv <pads = [1, 1, 1, 1]> (b, w)"
+        " y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c) }",
+        {"w": weights(16, 16, 3, 3)},
+    ),
+    "names of the same bytes": (
+        "(float[512, 64] x) => (float[512, 64] y) { a = MatMul(x, u) r = Reshape(a, n) b = Relu(r)"
+        " s = Reshape(b, m) y = MatMul(s, w) }",
+        {
+            "u": weights(64, 256),
+            "w": weights(256, 64),
+            "n": np.array([1, 512, 256]),
+            "m": np.array([512, 256]),
+        },
+    ),
+    "what others read comes before": (
+        "(float[8, 192, 32] q, float[8, 32, 192] k, float[8, 192, 32] v)"
+        " => (float[8, 192, 32] y, float[8, 192, 32] z)"
+        " { s = MatMul(q, k) z = Neg(v) p = Softmax(s) o = Abs(z) y = MatMul(p, o) }",
+        {},
+    ),
+}
+
+
+def model_of(signature: str, constants: Mapping[str, Any]) -> onnx.ModelProto:
+    made: onnx.ModelProto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {signature}')
+    for name, value in constants.items():
+        made.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    return made
+
+
+def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    shapes = {one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in model.graph.input}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def grouping_of(compiled: od.CompiledModel) -> Grouping:
+    (executable,) = compiled.executables.values()
+    assert executable.grouping is not None
+    return executable.grouping
+
+
+def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> tuple[Banded, ...]:
+    """In bands and without groups, by the engine and played, on one thread and more: the same bits, the time
+    that the clock says without data. Less passes device memory."""
+    off, on = (od.compile(model, device, precision, "error", groups=groups) for groups in ("off", "on"))
+    plain, engine = (od.InferenceSession(one, record=False) for one in (off, on))
+    played = [od.InferenceSession(on, threads=threads, record="on") for threads in (1, 3)]
+    for seed in range(3):  # a first run, one that is recorded, one that is played
+        feed = feed_of(model, seed)
+        results = plain.run(None, feed)
+        check_beside_onnxruntime(model, feed, results, precision)
+        for session in (engine, *played):
+            found = session.run(None, feed)
+            assert [y.tobytes() for y in found] == [y.tobytes() for y in results], (seed, session.last_run)
+            assert modelled(session.last_run) == modelled(on.timing())
+    banded = grouping_of(on).banded
+    if banded:
+        assert on.timing().ddr_bytes_written < off.timing().ddr_bytes_written
+        assert on.timing().cycles < off.timing().cycles
+        assert all(one.bands > 1 and one.saved_cycles > 0 for one in banded)
+    return banded
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_same_bits(tmp_path: Path, name: str) -> None:
+    model, device = model_of(*CHAINS[name]), device_file(tmp_path, "small", SMALL)
+    found = {precision: check_same(model, device, precision) for precision in ("fp32", "bf16")}
+    assert any(found.values()), "it runs in bands in one of them"
