@@ -273,7 +273,7 @@ LOWERING_PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "group-operators",
-        "keeps tensors in memory tiles between operators, where they fit and that costs less",
+        "keeps tensors in memory tiles between operators, whole or band by band, where that costs less",
         lambda selected, _: phases.group_operators(selected),
         requires=(VERIFIED,),
         ensures=(VERIFIED,),

@@ -92,7 +92,7 @@ def _inspected(rows: Sequence[dict[str, str]], names: Sequence[Sequence[str]]) -
     return {
         "key": "x[1, 2, 3]",
         "placement": list(rows),
-        "grouping": {"groups": [], "passed": passed, "reason": ""},
+        "grouping": {"groups": [], "passed": passed, "reason": "", "banded": []},
         "kernels": [],
         "dispatches": [dispatch],
         "dimension_names": {},

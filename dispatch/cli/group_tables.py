@@ -13,6 +13,7 @@ GROUP_TITLES = (
     "bytes of each memory tile",
     "cycles saved, estimated",
 )
+BANDED_TITLES = ("operators", "bands", "cycles saved, estimated")
 PASSED_TITLES = ("tensor", "bytes", "why")
 
 
@@ -22,6 +23,14 @@ def group_rows(grouping: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         ("\n".join(one["operators"]), "\n".join(one["tensors"]), *(f"{one[key]:,}" for key in numbers))
         for one in grouping["groups"]
+    ]
+
+
+def banded_rows(grouping: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row for each chain in bands; operators line by line."""
+    return [
+        ("\n".join(one["operators"]), f"{one['bands']:,}", f"{one['saved_cycles']:,}")
+        for one in grouping["banded"]
     ]
 
 

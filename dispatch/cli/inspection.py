@@ -16,7 +16,14 @@ import typer
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import opening, verdict
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.group_tables import GROUP_TITLES, PASSED_TITLES, group_rows, passed_rows
+from onedispatch.dispatch.cli.group_tables import (
+    BANDED_TITLES,
+    GROUP_TITLES,
+    PASSED_TITLES,
+    banded_rows,
+    group_rows,
+    passed_rows,
+)
 from onedispatch.dispatch.cli.opening import with_executable
 from onedispatch.dispatch.cli.page import Html, write_page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
@@ -264,6 +271,8 @@ def _show_grouping(grouping: Grouping, full: bool) -> None:
         return
     if grouping.groups:
         out.table("Groups", GROUP_TITLES, group_rows(plain), right=(2, 3, 4))
+    if grouping.banded:
+        out.table("Chains in bands", BANDED_TITLES, banded_rows(plain), right=(1, 2))
     if grouping.passed:
         out.table("Tensors in device memory", PASSED_TITLES, passed_rows(plain), right=(1,))
     out.tell(f"groups: {grouping}\n")

@@ -145,7 +145,9 @@ class Chain:
         stripes |= {OUTPUT: needed[name]} if name in needed else {}
         nest = in_steps_of(parts[name].made(stripes), whole.schedules[0])
         inputs = [specs.get(root, tensor) for root, tensor in zip(roots, whole.inputs, strict=True)]
-        return _unit(unit, Band(whole, number, inputs, specs[name], nest))
+        band = Band(whole, number, inputs, specs[name], nest)
+        # Its sums are those of the whole operator; what it runs by is chosen where it is to run.
+        return _unit(unit, band.replaced(schedules=whole.schedules))
 
 
 def chain_of(

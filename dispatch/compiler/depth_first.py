@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from operator import itemgetter
 
 from onedispatch.dispatch.compiler.chains import Chain, chain_of, check_sums
@@ -26,8 +27,8 @@ from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import OperatorError, SolutionError
 
 ROOM = 0.65  # of memory tiles that bands may take: rings and panels need some, too
-LONGEST = 4  # operators of a chain
-LEAST_GAIN = 0.03  # of the cycles of a chain's operators: models are not that near to what runs cost
+LONGEST = 6  # operators of a chain
+LEAST_GAIN = 0.05  # of the cycles of a chain's operators: models are not that near to what runs cost
 
 
 def group(
@@ -209,7 +210,7 @@ class _Bands:
                     cycles = self._cycles(chain, chain.bands(period, number))
                 except (Unsupported, OperatorError, SolutionError):
                     break
-                if best is None or cycles < best[2]:
+                if cycles < (inf if best is None else best[2]):
                     best = period, number, cycles
             if best is not None:
                 break
@@ -218,12 +219,11 @@ class _Bands:
     def _cycles(self, chain: Chain, bands: Sequence[BandedNest]) -> float:
         """Modelled cycles of a chain in bands, as many times those of one in between."""
         number = (len(bands) - 1) // 2
-        made = [self._sketched(unit) for unit in chain.units_of(number, bands[number])]
-        check_sums(made)
+        made = chain.units_of(number, bands[number])
         outputs = frozenset(made[-1].writes)
         planner = Planner(made, outputs, self.planner.limits, self.planner.costs.search)
         whole = bands[-1].end / (bands[number].end - bands[number].begin)
-        return whole * planner.cycles(planner.sketched())
+        return whole * planner.cycles_if_all_stay()
 
     def _sketched(self, unit: Unit) -> Unit:
         """A unit of a band with solutions for tensors in device memory, nearly the best."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import isfinite, lcm
+from math import inf, isfinite, lcm
 
 from onedispatch.dispatch.compiler.group_costs import OperatorCosts, Shapes
 from onedispatch.dispatch.compiler.grouping import Group, Grouping, Passed
@@ -140,19 +140,35 @@ class Planner:
     def _cheapest(self) -> Plan:
         plans = [Plan()]
         for i in self.costs.operators:
-            following = [after for plan in plans for after in self._after(plan, i)]
-            # Of plans that leave the same in memory tiles, one goes on: the cheapest.
-            cheapest: dict[_Living, Plan] = {}
-            for plan in sorted(following, key=lambda plan: plan.cost):
-                cheapest.setdefault(plan.key, plan)
+            ways = ((plan, (None, *self._places(plan, self._forms(i)))) for plan in plans)
+            cheapest = self._after(i, ways)
             # One that leaves nothing there can always go on.
             plans = [*islice(cheapest.values(), PLANS)]
             plans += [] if cheapest[()] in plans else [cheapest[()]]
         return plans[0]
 
-    def _after(self, plan: Plan, i: int) -> Iterator[Plan]:
-        """Plans with unit ``i`` done: its result in device memory, or kept."""
-        for one in (None, *self._ways(plan, i)):
+    def cycles_if_all_stay(self) -> float:
+        """The least modelled cycles of all operators where every result stays but those that leave; infinity
+        where they cannot all stay."""
+        plans = [Plan()]
+        for i, operator in self.costs.operators.items():
+            stays = operator.output.name not in self.outputs
+            forms = self._cut_forms(i) if stays else ()
+            ways = ((plan, self._places(plan, forms) if stays else (None,)) for plan in plans)
+            plans = [*islice(self._after(i, ways).values(), PLANS)]
+        return plans[0].cost if plans else inf
+
+    def _after(self, i: int, ways: Iterable[tuple[Plan, Iterable[KeptTensor | None]]]) -> dict[_Living, Plan]:
+        """Plans with unit ``i`` done, the cheapest first: its result in device memory, or kept. Of those that
+        leave the same in memory tiles, one goes on."""
+        following = [after for plan, kept in ways for after in self._following(plan, i, kept)]
+        cheapest: dict[_Living, Plan] = {}
+        for plan in sorted(following, key=lambda plan: plan.cost):
+            cheapest.setdefault(plan.key, plan)
+        return cheapest
+
+    def _following(self, plan: Plan, i: int, kept: Iterable[KeptTensor | None]) -> Iterator[Plan]:
+        for one in kept:
             made = () if one is None else (one,)
             living = *plan.living, *made
             cost = self.cost(i, living)
@@ -210,9 +226,9 @@ class Planner:
         taken = [k for one in forms[:1] for k in plan.kept if k.maker <= one.last and k.last >= i]
         return bool(forms) and all(self._place(taken, one) is None for one in forms)
 
-    def _ways(self, plan: Plan, i: int) -> Iterator[KeptTensor]:
-        """Ways to keep a unit's result beside what a plan keeps."""
-        for one in self._forms(i):
+    def _places(self, plan: Plan, forms: Iterable[KeptTensor]) -> Iterator[KeptTensor]:
+        """Ways to keep a result, where they have room beside what a plan keeps."""
+        for one in forms:
             place = self._place(plan.living, one)
             if place is not None:
                 yield place

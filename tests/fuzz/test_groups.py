@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random small graphs of which all that can stay in memory tiles does: the same bits, played or not.
+"""Random small graphs of which all that can stay in memory tiles does, whole or in bands: the same bits,
+played or not.
 
 Values are small whole numbers but behind a Softmax, so that few sums depend on the order of tiles.
 """
@@ -17,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.compiler import group_costs
+from onedispatch.dispatch.compiler import depth_first, group_costs
 from onedispatch.operators.scheduling.schedule import Schedule
 from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
@@ -118,22 +119,43 @@ def staying(schedule: Schedule, known: float | None) -> float:
     return 1.0 - 0.3 * sum(schedule.kept)
 
 
+def check_same(seed: int) -> tuple[od.CompiledModel, od.CompiledModel]:
+    """The graph without groups and with them, which compute the same."""
+    model, device = generate(seed), DEVICES[seed % len(DEVICES)]
+    precision = ("fp32", "bf16")[seed // 2 % 2]
+    off, on = (od.compile(model, device, precision, groups=how) for how in ("off", "on"))
+    plain, engine = (od.InferenceSession(one, record=False) for one in (off, on))
+    played = od.InferenceSession(on, record="on", threads=1 + seed % 3)
+    for feed in feeds(model):
+        results = plain.run(None, feed)
+        check_beside_onnxruntime(model, feed, results, precision)
+        wanted = [y.tobytes() for y in results]
+        for session in (engine, played):
+            assert [y.tobytes() for y in session.run(None, feed)] == wanted, (seed, device, precision)
+            assert modelled(session.last_run) == modelled(on.timing()), (seed, device, precision)
+    return off, on
+
+
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_grouped_graphs_compute_the_same(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     monkeypatch.setattr(group_costs, "_cycles", staying)
-    fewer = 0
-    for seed in range(first, first + 4):
-        model, device = generate(seed), DEVICES[seed % len(DEVICES)]
-        precision = ("fp32", "bf16")[seed // 2 % 2]
-        off, on = (od.compile(model, device, precision, groups=how) for how in ("off", "on"))
-        fewer += on.timing().ddr_bytes_read < off.timing().ddr_bytes_read
-        plain, engine = (od.InferenceSession(one, record=False) for one in (off, on))
-        played = od.InferenceSession(on, record="on", threads=1 + seed % 3)
-        for feed in feeds(model):
-            results = plain.run(None, feed)
-            check_beside_onnxruntime(model, feed, results, precision)
-            wanted = [y.tobytes() for y in results]
-            for session in (engine, played):
-                assert [y.tobytes() for y in session.run(None, feed)] == wanted, (seed, device, precision)
-                assert modelled(session.last_run) == modelled(on.timing()), (seed, device, precision)
+    pairs = (check_same(seed) for seed in range(first, first + 4))
+    fewer = sum(on.timing().ddr_bytes_read < off.timing().ddr_bytes_read for off, on in pairs)
     assert fewer >= 2, "something stays in most of them"
+
+
+def between(bands: Any) -> list[int]:
+    """Units whose results others read, instead of those that are too large."""
+    planner = bands.planner
+    return [i for i, one in planner.costs.operators.items() if one.output.name in planner.readers]
+
+
+@pytest.mark.parametrize("first", range(20, 28, 4))
+def test_graphs_in_bands_compute_the_same(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    """All chains that can run in bands do, at any cost."""
+    monkeypatch.setattr(depth_first._Bands, "_too_large", property(between))
+    monkeypatch.setattr(depth_first._Bands, "_now", lambda *_: 1e12)
+    monkeypatch.setattr(depth_first, "_cost_less", lambda *_: True)
+    pairs = (check_same(seed) for seed in range(first, first + 4))
+    chains = sum(len(on.latest[1].grouping.banded) for _, on in pairs)  # type: ignore[index,union-attr]
+    assert chains >= 2, "several run in bands"

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.compiler.grouping import Banded, Grouping
+from onedispatch.operators.plugin import registrations
 from tests.devices import device_file
 from tests.ops.case import check_beside_onnxruntime
 from tests.timing import modelled
@@ -138,3 +142,115 @@ def test_same_bits(tmp_path: Path, name: str) -> None:
     model, device = model_of(*CHAINS[name]), device_file(tmp_path, "small", SMALL)
     found = {precision: check_same(model, device, precision) for precision in ("fp32", "bf16")}
     assert any(found.values()), "it runs in bands in one of them"
+
+
+QUANTISED = """(uint8[1, 16, 72, 72] x) => (uint8[1, 16, 72, 72] y)
+{ a = QLinearConv(x, s, z, e, ws, wz, s, z)
+  b = QLinearConv <pads = [1, 1, 1, 1], group = 64> (a, s, z, d, ws, wz, s, z)
+  y = QLinearConv(b, s, z, p, ws, wz, s, z) }"""
+
+
+def integers(*shape: int) -> Array:
+    return RNG.integers(-60, 61, shape).astype(np.int8)
+
+
+def test_integers(tmp_path: Path) -> None:
+    constants = {"e": integers(64, 16, 1, 1), "d": integers(64, 1, 3, 3), "p": integers(16, 64, 1, 1)}
+    scales = {"s": np.float32(0.05), "z": np.uint8(128), "ws": np.float32(0.01), "wz": np.int8(0)}
+    model, device = model_of(QUANTISED, constants | scales), device_file(tmp_path, "small", SMALL)
+    off, on = (od.compile(model, device, fallback="error", groups=groups) for groups in ("off", "on"))
+    feed = {"x": RNG.integers(0, 256, (1, 16, 72, 72)).astype(np.uint8)}
+    wanted, found = (od.InferenceSession(one).run(None, feed)[0] for one in (off, on))
+    np.testing.assert_array_equal(found, wanted)
+    check_beside_onnxruntime(model, feed, [found], "fp32")
+    assert grouping_of(on).banded
+
+
+def banded(tmp_path: Path, name: str = "with strides", **options: Any) -> od.CompiledModel:
+    return od.compile(model_of(*CHAINS[name]), device_file(tmp_path, "small", SMALL), **options)
+
+
+def test_halos_are_work(tmp_path: Path) -> None:
+    """Each band makes the rows that windows of it reach itself, and every operator of it has its commands."""
+    off, on = (banded(tmp_path, groups=groups).timing() for groups in ("off", "on"))
+    (chain,) = grouping_of(banded(tmp_path)).banded
+    expanded = [
+        sum(op.macs for step in (one.latest[1].device_steps if one.latest else ()) for op in step.ops)
+        for one in (banded(tmp_path, groups=groups) for groups in ("off", "on"))
+    ]
+    assert expanded[1] > expanded[0]
+    assert len(on.ops) == len(off.ops) + (chain.bands - 1) * len(chain.operators) + 1
+    assert all(op.cycles > 0 for op in on.ops)
+
+
+def test_reports_say_which(tmp_path: Path) -> None:
+    onnx.save(model_of(*CHAINS["attention"]), source := tmp_path / "m.onnx")
+    command = [
+        "inspect",
+        str(source),
+        "--device",
+        str(device_file(tmp_path, "small", SMALL)),
+        "--precision",
+        "bf16",
+    ]
+    run = CliRunner().invoke
+    (row,) = json.loads(run(app, [*command, "--json"], catch_exceptions=False).stdout)
+    (chain,) = row["grouping"]["banded"]
+    assert chain["bands"] > 1 and chain["saved_cycles"] > 0 and len(chain["operators"]) > 1
+    text = run(app, [*command, "--full"], catch_exceptions=False).stdout
+    assert "Chains in bands" in text and f"run in {chain['bands']} bands: " in text
+    assert "1 chain in bands" in text and "//band 0" not in {
+        one["tensor"] for one in row["grouping"]["passed"]
+    }
+
+
+def test_files_keep_it(tmp_path: Path) -> None:
+    compiled = banded(tmp_path)
+    compiled.save(tmp_path / "m.od")
+    loaded = od.load(tmp_path / "m.od")
+    assert grouping_of(loaded) == grouping_of(compiled)
+    assert loaded.timing().cycles == compiled.timing().cycles
+
+
+@pytest.fixture
+def doubled() -> Iterator[None]:
+    @od.kernel("bands::double", inputs="x", outputs="y")
+    class Double:
+        def infer(self, n: Any) -> Any:
+            return {"y": n["x"].like()}
+
+        def body(self, t: Any) -> None:
+            t.y[:] = t.x + t.x
+
+    od.maps("Double", domain="bands")(Double)
+    yield
+    registrations.forget(__file__)
+
+
+@pytest.mark.usefixtures("doubled")
+def test_operators_from_outside_run_whole(tmp_path: Path) -> None:
+    head = (
+        '<ir_version: 8, opset_import: ["" : 17, "bands" : 1]> g (float[640, 256] x) => (float[640, 256] y)'
+    )
+    made = parser.parse_model(f"{head} {{ a = Tanh(x) b = bands.Double(a) c = Softmax(b) y = Mul(c, c) }}")
+    compiled = od.compile(made, device_file(tmp_path, "small", SMALL), fallback="error")
+    (chain,) = grouping_of(compiled).banded
+    assert not any("Double" in name for name in chain.operators)
+    (x,) = feed_of(made, 0).values()
+    (y,) = od.InferenceSession(compiled).run(None, {"x": x})
+    e = np.exp(2 * np.tanh(x))
+    np.testing.assert_allclose(y, (e / e.sum(axis=1, keepdims=True)) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("signature", "constants"),
+    [
+        # Every row of the last result takes all of what lies between.
+        ("(float[512, 64] x) => (float[64, 64] y) { a = Tanh(x) t = Transpose(a) y = MatMul(t, x) }", {}),
+        # It is read elsewhere, too.
+        ("(float[640, 256] x) => (float[640, 256] a, float[640, 256] y) { a = Tanh(x) y = Softmax(a) }", {}),
+    ],
+)
+def test_what_no_band_makes(tmp_path: Path, signature: str, constants: dict[str, Any]) -> None:
+    compiled = od.compile(model_of(signature, constants), device_file(tmp_path, "small", SMALL))
+    assert not grouping_of(compiled).banded

@@ -142,6 +142,8 @@ function groups(one) {
   return section("groups", "Tensors in memory tiles", found.reason ? note(found.reason) : null,
     found.groups.length ? plain(["operators", "kept tensors", "bytes saved", "of each memory tile", "cycles saved, estimated"],
       found.groups.map((each) => [lines(each.operators), lines(each.tensors), thousands(each.saved_bytes), thousands(each.tile_bytes), thousands(each.saved_cycles)]), ["name", "text", "num", "num", "num"]) : null,
+    found.banded.length ? plain(["operators", "bands", "cycles saved, estimated"],
+      found.banded.map((each) => [lines(each.operators), thousands(each.bands), thousands(each.saved_cycles)]), ["name", "num", "num"]) : null,
     found.passed.length ? h("details", {}, h("summary", {}, `${counted(found.passed.length, "tensor")} in device memory, and why`),
       plain(["tensor", "bytes", "why"], found.passed.map((each) => [named(each.tensor, 80), thousands(each.nbytes), named(each.reason, 400)]), ["name", "num", "text"])) : null);
 }
