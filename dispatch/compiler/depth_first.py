@@ -174,8 +174,8 @@ class _Bands:
         gain = now - cycles
         if gain < LEAST_GAIN * now:
             return None
-        bands = chain.bands(period, number)
         try:
+            bands = chain.bands(period, number)
             units = tuple(map(self._solved, chain.in_bands(bands)))
             check_sums(units)
         except (Unsupported, OperatorError, SolutionError):

@@ -89,6 +89,11 @@ class BandedNest:
         whole = (self.begin, self.end) == (0, dim.extent)
         if (dim.whole and not whole) or dim.padding or (self.end - self.begin) % dim.multiple:
             raise Unsupported(f"{dim.name} cannot be parted", f"multiples of {dim.multiple}")
+        if any(_along(x, self.dim) == len(x.shape) - 1 for x in nest.strided):
+            if nest.scalars.get("width"):
+                raise Unsupported(f"{dim.name} along rows that end within words", "rows of whole words")
+            if self.end - self.begin == 1 < dim.extent:  # kernels have another order of sums for such rows
+                raise Unsupported(f"{dim.name} with one member", "several, as all have that lie side by side")
         dims = tuple(
             replace(one, extent=self.end - self.begin) if d == self.dim else one
             for d, one in enumerate(nest.dims)

@@ -18,8 +18,12 @@ import onedispatch as od
 from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.compiler.grouping import Banded, Grouping
 from onedispatch.operators.plugin import registrations
+from onedispatch.operators.scheduling.bands import BandedNest, Stripe, cut_into_rows
+from onedispatch.operators.scheduling.buffer import Buffer
+from onedispatch.operators.scheduling.keeping import in_buffers
 from tests.devices import device_file
-from tests.ops.case import check_beside_onnxruntime
+from tests.ops.case import case, check_beside_onnxruntime, f32
+from tests.ops.lowered import lower
 from tests.timing import modelled
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
@@ -254,3 +258,14 @@ def test_operators_from_outside_run_whole(tmp_path: Path) -> None:
 def test_what_no_band_makes(tmp_path: Path, signature: str, constants: dict[str, Any]) -> None:
     compiled = od.compile(model_of(signature, constants), device_file(tmp_path, "small", SMALL))
     assert not grouping_of(compiled).banded
+
+
+def test_columns_that_begin_elsewhere_in_their_shares() -> None:
+    """A band of 56 rows reads 84, from row 14 on: the second column's begin with its share, so that columns
+    have descriptors of their own."""
+    ((_, operator),) = lower(case("Tanh", f32(84, 16))).ops
+    nest, rows = cut_into_rows(operator.plain_nests[0], 84 * 16)
+    band = BandedNest(nest, rows.dim, 14 * 16, 70 * 16).made({0: Stripe(84 * 16, 0, 84 * 16)})
+    held = in_buffers(band, {0: Buffer(84 * 16, 42 * 16, 42 * 16)}, 0)
+    assert held.split is not None and held.split.members == 28 * 16
+    assert held.halo is not None and held.halo.name == held.strided_inputs[0].name
