@@ -27,7 +27,7 @@ from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import OperatorError, SolutionError
 
 ROOM = 0.65  # of memory tiles that bands may take: rings and panels need some, too
-LONGEST = 6  # operators of a chain
+LONGEST, FARTHEST = 6, 24  # operators of a chain, and units from its first to its last
 LEAST_GAIN = 0.05  # of the cycles of a chain's operators: models are not that near to what runs cost
 
 
@@ -105,7 +105,7 @@ class _Bands:
         for at, (first, last) in enumerate(spans):
             gains = found[first, last] is not None
             for begin, end in spans[at + 1 :]:
-                if begin > last:
+                if begin > last or end - first > FARTHEST:
                     break
                 gains = gains or found[begin, end] is not None
                 last = max(last, end)
