@@ -9,10 +9,10 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import lcm
 
-from onedispatch.dispatch.compiler.mapping import Unit
+from onedispatch.dispatch.compiler.mapping import Unit, op_unit
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.band import Band, JoinedBands
 from onedispatch.operators.interface.operator import Operator
@@ -93,10 +93,9 @@ class Chain:
         """Units that run the chain in bands. Raises ``Unsupported`` where an operator cannot."""
         made = [self.units_of(number, band) for number, band in enumerate(bands)]
         results = [units[-1].operator.output for units in made if units[-1].operator is not None]
-        joined = _unit(self.members[-1], JoinedBands(self.operators[-1], results, self._said(bands)))
-        nodes = (*(node for unit in self.renamed for node in unit.nodes), *joined.nodes)
-        whole = replace(joined, nodes=tuple(dict.fromkeys(nodes)))
-        return (*(unit for units in made for unit in units), whole)
+        nodes = dict.fromkeys(node for unit in (*self.renamed, self.members[-1]) for node in unit.nodes)
+        joined = JoinedBands(self.operators[-1], results, self._said(bands))
+        return (*(unit for units in made for unit in units), op_unit(tuple(nodes), joined))
 
     def _said(self, bands: Sequence[BandedNest]) -> str:
         rows, last = (one.end - one.begin for one in (bands[0], bands[-1]))
@@ -147,7 +146,7 @@ class Chain:
         inputs = [specs.get(root, tensor) for root, tensor in zip(roots, whole.inputs, strict=True)]
         band = Band(whole, number, inputs, specs[name], nest)
         # Its sums are those of the whole operator; what it runs by is chosen where it is to run.
-        return _unit(unit, band.replaced(schedules=whole.schedules))
+        return op_unit(unit.nodes, band.replaced(schedules=whole.schedules))
 
 
 def chain_of(
@@ -207,10 +206,3 @@ def _stripe(tensor: TensorSpec, stripe: Stripe, number: int) -> TensorSpec:
     if spec.row_pitch != spec.row:
         raise Unsupported(f"rows of {stripe.size} elements of {tensor.dtype}", "whole words")
     return spec
-
-
-def _unit(unit: Unit, operator: Operator) -> Unit:
-    """A unit of the same nodes with another operator."""
-    reads = tuple(dict.fromkeys(tensor.name for tensor in operator.inputs if not tensor.is_const))
-    writes = tuple(tensor.name for tensor in operator.outputs)
-    return replace(unit, reads=reads, writes=writes, operator=operator, parts=(), merges=(), missed=())

@@ -109,12 +109,13 @@ class _Bands:
                     break
                 gains = gains or found[begin, end] is not None
                 last = max(last, end)
-                if gains:
-                    found.setdefault((first, last), self._tried(first, last))
+                if gains and (first, last) not in found:
+                    found[first, last] = self._tried(first, last)
         for (first, last), one in [*found.items()]:
             if one is not None and self._operators[last].output.name in self.planner.readers:
                 span = first, self._last_reader(last)
-                found.setdefault(span, self._tried(*span))
+                if span not in found:
+                    found[span] = self._tried(*span)
         return (one for one in found.values() if one is not None)
 
     def _tried(self, first: int, last: int) -> _InBands | None:

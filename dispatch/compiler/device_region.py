@@ -152,7 +152,7 @@ class DeviceRegion:
 
     @cached_property
     def within(self) -> dict[str, tuple[str, int]]:
-        """The tensors that lie in the result of a Concat: in which, and from which byte on."""
+        """The tensors that lie in the result of a Concat, or of bands: in which, and from which byte on."""
         made = (placed.operator for placed in self.operators)
         return {name: (op.output.name, at) for op in made for name, at in op.holds.items()}
 
@@ -176,7 +176,7 @@ class DeviceRegion:
             made |= outputs
             known |= outputs
         if self.parted:
-            raise _wrong("results of Concat", f"no operator writes {self.parted}, which lie there")
+            raise _wrong("results that hold others", f"no operator writes {self.parted}, which lie there")
         late = [n for n in self.outputs if self.spec[n].size and self.delivered.get(n) not in made]
         if late:
             raise _wrong("its outputs", f"no operator writes {late}")

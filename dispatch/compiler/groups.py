@@ -97,10 +97,6 @@ class Planner:
     def costs(self) -> OperatorCosts:
         return OperatorCosts(self.units, self.limits.device, self.selector)
 
-    def sketched(self) -> Plan:
-        """The cheapest plan, whether memory tiles have descriptors enough for it or not."""
-        return self._worthwhile(self._cheapest())
-
     def cycles(self, plan: Plan, units: Iterable[int] | None = None) -> float:
         """Modelled cycles of all operators, or those of ``units``, where a plan is followed."""
         numbers = self.costs.operators if units is None else units
@@ -122,7 +118,7 @@ class Planner:
     def best(self) -> Plan:
         """The cheapest plan for which memory tiles have descriptors enough."""
         while True:
-            plan = self.sketched()
+            plan = self._worthwhile(self._cheapest())
             settled = [self._settled(i, alive_at(plan.kept, i)) for i in self.costs.operators]
             if None not in settled:
                 return plan  # else others, without any of those that lack them

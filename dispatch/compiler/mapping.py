@@ -208,7 +208,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         mapping_functions.check_results(mapping, spec, new_ops, new_aliases, taken)
     renamed = [alias_unit((node,), alias) for alias in new_aliases]
     said = tuple(lowering.remarks)
-    return in_order([*renamed, *(replace(_op_unit((node,), op), missed=said) for op in new_ops)])
+    return in_order([*renamed, *(replace(op_unit((node,), op), missed=said) for op in new_ops)])
 
 
 def _check_alias(alias: Alias) -> None:
@@ -261,7 +261,8 @@ def _unknown(node: Node) -> Refusal:
     return Refusal(reason, f"{instead}, or {listed}" if instead else listed)
 
 
-def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
+def op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
+    """An operator that stands for ``nodes``."""
     reads = tuple(dict.fromkeys(t.name for t in op.inputs if not t.is_const))
     return Unit("op", nodes, reads, tuple(t.name for t in op.outputs), operator=op)
 
@@ -383,7 +384,7 @@ def _merge(
         operator = asked_of(first, about, lambda: _fitting(make(first, second)), Unsupported)
     except Unsupported as error:  # together they do not fit, say
         return did_not_fire(name, str(error))
-    merged = _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)
+    merged = op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)
     parts = (*(producer.parts or (producer,)), *(consumer.parts or (consumer,)))
     return replace(merged, parts=parts, merges=(*producer.merges, *consumer.merges, name))
 

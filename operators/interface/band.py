@@ -39,10 +39,6 @@ class Band(Operator):
     def packed_parts(self, operand: str) -> Sequence[np.ndarray[Any, Any]]:
         return self.whole.packed_parts(operand)
 
-    @property
-    def work_basis(self) -> str:
-        return self.whole.work_basis
-
 
 class JoinedBands(Operator):
     """The result of ``whole``, of which each of ``bands`` wrote some rows where the whole has them."""

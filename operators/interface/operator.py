@@ -56,7 +56,7 @@ class Operator:
     adds_residual: ClassVar[bool] = False  # `with_residual` gives the operator that adds to its first input
     reads_integers: ClassVar[bool] = False  # `of_integers` gives the operator that makes its own floats
     tabulates: ClassVar[bool] = False  # `tabulated` gives its results where each is one of bytes
-    runs_in_bands: ClassVar[bool] = False  # no result, and nothing that it reads, says where elements lie
+    runs_in_bands: ClassVar[bool] = False  # neither results nor operands are positions in tensors
     merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
     kept_buffers: Map[int, Buffer] = MappingProxyType({})  # of what stays in memory tiles, by nests' numbers
     # By names of tensors: results that may take an input's memory, and what holds a result's actual sizes.

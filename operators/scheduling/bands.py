@@ -112,12 +112,13 @@ class BandedNest:
                 raise Unsupported(f"every band reads all of {operand.name}", "rows that a band has")
             return operand
         step, access = operand.strides[at], operand.access[at]
-        low, high = self._touched(operand, at)
-        strides, offset = operand.strides, operand.offset + low * step
-        if stripe is not None:
+        if stripe is None:
+            low, high = self._touched(operand, at)
+            strides, offset = operand.strides, operand.offset + low * step
+        else:
             _check_rows(operand, stripe, at)
             low, high = stripe.begin // step, stripe.end // step
-            strides = tuple(stripe.step(one) for one in strides)
+            strides = tuple(stripe.step(one) for one in operand.strides)
             offset = operand.offset // stripe.period * stripe.size
         first = access.a * self.begin // access.den - low
         shape = tuple(high - low if d == at else size for d, size in enumerate(operand.shape))
@@ -126,27 +127,21 @@ class BandedNest:
         return replace(operand, shape=shape, strides=strides, access=accesses, offset=offset)
 
 
-def rows_of(nest: Nest, period: int) -> Rows | None:
-    """What walks the rows of every ``period`` of a nest's one result; None where no one dimension does."""
-    (out,) = nest.outputs
+def cut_into_rows(nest: Nest, period: int) -> tuple[Nest, Rows]:
+    """``nest`` cut where a dimension walks several periods, and what walks the rows of its one result.
+
+    Raises ``Unsupported`` where no one dimension does.
+    """
+    cut = cut_at(nest, period)
+    (out,) = cut.outputs
     found = [
         Rows(access.dim, step)
         for size, step, access in zip(out.shape, out.strides, out.access, strict=True)
         if size > 1 and step * size == period and access.dim not in (None, K) and access.a == access.den == 1
     ]
-    return found[0] if len(found) == 1 else None
-
-
-def cut_into_rows(nest: Nest, period: int) -> tuple[Nest, Rows]:
-    """``nest`` cut where a dimension walks several periods, and what walks the rows.
-
-    Raises ``Unsupported`` where no one dimension does.
-    """
-    cut = cut_at(nest, period)
-    rows = rows_of(cut, period)
-    if rows is None:
+    if len(found) != 1:
         raise Unsupported(f"no dimension walks the rows of {period} elements", "rows in one dimension")
-    return cut, rows
+    return cut, found[0]
 
 
 def _check_rows(operand: Operand, stripe: Stripe, at: int) -> None:

@@ -239,7 +239,7 @@ def _cut_by(nest: LoopNest, operand: Operand) -> tuple[Split, bool]:
     dim, extent, columns = access.dim, nest.dims[access.dim].extent, buffer.columns
     even = buffer.is_even and extent % columns == 0
     members = extent // columns if even else held // access.a
-    halo = columns > 1 and held != access.a * members  # members lie elsewhere in each share: so for halos
+    halo = columns > 1 and held != access.a * members  # each has descriptors of its own then, too
     shared = 0 < extent - (columns - 1) * members <= members and (even or held % access.a == 0)
     for column in range(columns):
         last = min((column + 1) * members, extent) - 1

@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
+from onnx import parser
 from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.compiler.grouping import Banded, Grouping
+from onedispatch.dispatch.compiler.grouping import Banded
 from onedispatch.operators.plugin import registrations
 from onedispatch.operators.scheduling.bands import BandedNest, Stripe, cut_into_rows
 from onedispatch.operators.scheduling.buffer import Buffer
 from onedispatch.operators.scheduling.keeping import in_buffers
 from tests.devices import device_file
+from tests.integration.test_grouping import grouping_of
+from tests.integration.test_groups import check_same, feed_of, model_of
 from tests.ops.case import case, check_beside_onnxruntime, f32
 from tests.ops.lowered import lower
-from tests.timing import modelled
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -45,44 +46,44 @@ CLIP = {"low": np.float32(0), "high": np.float32(6)}
 INVERTED = {"e": weights(64, 16, 1, 1), "d": weights(64, 1, 3, 3), "p": weights(16, 64, 1, 1), **CLIP}
 CHAINS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "an inverted bottleneck": (
-        "(float[1, 16, 64, 64] x) => (float[1, 16, 64, 64] y)"
+        "g (float[1, 16, 64, 64] x) => (float[1, 16, 64, 64] y)"
         f" {{ {BLOCK % (1, 1)} f = Conv(c, p) y = Add(f, x) }}",
         INVERTED,
     ),
     "with strides": (
-        f"(float[1, 16, 64, 64] x) => (float[1, 16, 32, 32] y) {{ {BLOCK % (2, 2)} y = Conv(c, p) }}",
+        f"g (float[1, 16, 64, 64] x) => (float[1, 16, 32, 32] y) {{ {BLOCK % (2, 2)} y = Conv(c, p) }}",
         INVERTED,
     ),
     "rows that bands do not divide": (
-        f"(float[1, 16, 58, 62] x) => (float[1, 16, 58, 62] y) {{ {BLOCK % (1, 1)} y = Conv(c, p) }}",
+        f"g (float[1, 16, 58, 62] x) => (float[1, 16, 58, 62] y) {{ {BLOCK % (1, 1)} y = Conv(c, p) }}",
         INVERTED,
     ),
     "attention": (
-        "(float[1, 512, 64] q, float[1, 64, 512] k, float[1, 512, 64] v) => (float[1, 512, 64] y)"
+        "g (float[1, 512, 64] q, float[1, 64, 512] k, float[1, 512, 64] v) => (float[1, 512, 64] y)"
         " { s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v) }",
         {},
     ),
     "heads": (
-        "(float[8, 192, 32] q, float[8, 32, 192] k, float[8, 192, 32] v) => (float[8, 192, 32] y)"
+        "g (float[8, 192, 32] q, float[8, 32, 192] k, float[8, 192, 32] v) => (float[8, 192, 32] y)"
         " { s = MatMul(q, k) t = Mul(s, f) p = Softmax(t) y = MatMul(p, v) }",
         {"f": np.float32(0.25)},
     ),
     "an MLP": (
-        "(float[512, 64] x) => (float[512, 64] y) { a = MatMul(x, u) b = Relu(a) y = MatMul(b, w) }",
+        "g (float[512, 64] x) => (float[512, 64] y) { a = MatMul(x, u) b = Relu(a) y = MatMul(b, w) }",
         {"u": weights(64, 256), "w": weights(256, 64)},
     ),
     "elements": (
-        "(float[640, 256] x) => (float[640, 256] y) { a = Tanh(x) b = Softmax(a) y = Mul(b, b) }",
+        "g (float[640, 256] x) => (float[640, 256] y) { a = Tanh(x) b = Softmax(a) y = Mul(b, b) }",
         {},
     ),
     "images of a batch": (
-        "(float[6, 16, 32, 32] x) => (float[6, 16, 16, 16] y)"
+        "g (float[6, 16, 32, 32] x) => (float[6, 16, 16, 16] y)"
         " { a = Conv <pads = [1, 1, 1, 1]> (x, w) b = Relu(a) c = Conv <pads = [1, 1, 1, 1]> (b, w)"
         " y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c) }",
         {"w": weights(16, 16, 3, 3)},
     ),
     "names of the same bytes": (
-        "(float[512, 64] x) => (float[512, 64] y) { a = MatMul(x, u) r = Reshape(a, n) b = Relu(r)"
+        "g (float[512, 64] x) => (float[512, 64] y) { a = MatMul(x, u) r = Reshape(a, n) b = Relu(r)"
         " s = Reshape(b, m) y = MatMul(s, w) }",
         {
             "u": weights(64, 256),
@@ -92,7 +93,7 @@ CHAINS: dict[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
     "what others read comes before": (
-        "(float[8, 192, 32] q, float[8, 32, 192] k, float[8, 192, 32] v)"
+        "g (float[8, 192, 32] q, float[8, 32, 192] k, float[8, 192, 32] v)"
         " => (float[8, 192, 32] y, float[8, 192, 32] z)"
         " { s = MatMul(q, k) z = Neg(v) p = Softmax(s) o = Abs(z) y = MatMul(p, o) }",
         {},
@@ -100,41 +101,12 @@ CHAINS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def model_of(signature: str, constants: Mapping[str, Any]) -> onnx.ModelProto:
-    made: onnx.ModelProto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {signature}')
-    for name, value in constants.items():
-        made.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
-    return made
-
-
-def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
-    rng = np.random.default_rng(seed)
-    shapes = {one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in model.graph.input}
-    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-def grouping_of(compiled: od.CompiledModel) -> Grouping:
-    (executable,) = compiled.executables.values()
-    assert executable.grouping is not None
-    return executable.grouping
-
-
-def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> tuple[Banded, ...]:
-    """In bands and without groups, by the engine and played, on one thread and more: the same bits, the time
-    that the clock says without data. Less passes device memory."""
-    off, on = (od.compile(model, device, precision, "error", groups=groups) for groups in ("off", "on"))
-    plain, engine = (od.InferenceSession(one, record=False) for one in (off, on))
-    played = [od.InferenceSession(on, threads=threads, record="on") for threads in (1, 3)]
-    for seed in range(3):  # a first run, one that is recorded, one that is played
-        feed = feed_of(model, seed)
-        results = plain.run(None, feed)
-        check_beside_onnxruntime(model, feed, results, precision)
-        for session in (engine, *played):
-            found = session.run(None, feed)
-            assert [y.tobytes() for y in found] == [y.tobytes() for y in results], (seed, session.last_run)
-            assert modelled(session.last_run) == modelled(on.timing())
+def check_banded(model: onnx.ModelProto, device: Any, precision: str) -> tuple[Banded, ...]:
+    """The same as without groups; less passes device memory where chains run in bands."""
+    on = check_same(model, device, precision)
     banded = grouping_of(on).banded
     if banded:
+        off = od.compile(model, device, precision, "error", groups="off")
         assert on.timing().ddr_bytes_written < off.timing().ddr_bytes_written
         assert on.timing().cycles < off.timing().cycles
         assert all(one.bands > 1 and one.saved_cycles > 0 for one in banded)
@@ -144,11 +116,11 @@ def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> 
 @pytest.mark.parametrize("name", CHAINS)
 def test_same_bits(tmp_path: Path, name: str) -> None:
     model, device = model_of(*CHAINS[name]), device_file(tmp_path, "small", SMALL)
-    found = {precision: check_same(model, device, precision) for precision in ("fp32", "bf16")}
+    found = {precision: check_banded(model, device, precision) for precision in ("fp32", "bf16")}
     assert any(found.values()), "it runs in bands in one of them"
 
 
-QUANTISED = """(uint8[1, 16, 72, 72] x) => (uint8[1, 16, 72, 72] y)
+QUANTISED = """g (uint8[1, 16, 72, 72] x) => (uint8[1, 16, 72, 72] y)
 { a = QLinearConv(x, s, z, e, ws, wz, s, z)
   b = QLinearConv <pads = [1, 1, 1, 1], group = 64> (a, s, z, d, ws, wz, s, z)
   y = QLinearConv(b, s, z, p, ws, wz, s, z) }"""
@@ -250,9 +222,12 @@ def test_operators_from_outside_run_whole(tmp_path: Path) -> None:
     ("signature", "constants"),
     [
         # Every row of the last result takes all of what lies between.
-        ("(float[512, 64] x) => (float[64, 64] y) { a = Tanh(x) t = Transpose(a) y = MatMul(t, x) }", {}),
+        ("g (float[512, 64] x) => (float[64, 64] y) { a = Tanh(x) t = Transpose(a) y = MatMul(t, x) }", {}),
         # It is read elsewhere, too.
-        ("(float[640, 256] x) => (float[640, 256] a, float[640, 256] y) { a = Tanh(x) y = Softmax(a) }", {}),
+        (
+            "g (float[640, 256] x) => (float[640, 256] a, float[640, 256] y) { a = Tanh(x) y = Softmax(a) }",
+            {},
+        ),
     ],
 )
 def test_what_no_band_makes(tmp_path: Path, signature: str, constants: dict[str, Any]) -> None:

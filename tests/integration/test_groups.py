@@ -85,8 +85,8 @@ def whatever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_costs, "_cycles", cycles)
 
 
-def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> None:
-    """Grouped and not, by the engine and played, on one thread and more: the same bits, the same time."""
+def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> od.CompiledModel:
+    """Grouped (returned) and not, by the engine and played, on threads or not: the same bits and time."""
     plain = od.InferenceSession(
         model, device=device, precision=precision, fallback="error", record=False, groups="off"
     )
@@ -102,6 +102,7 @@ def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> 
             assert [y.tobytes() for y in session.run(None, feed)] == wanted, (seed, session.last_run)
             assert modelled(session.last_run) == modelled(grouped.timing())
     assert {one.last_run.recorded for one in sessions if one.last_run} == {("played",)}
+    return grouped
 
 
 # -- what stays -----------------------------------------------------------------------------------------
