@@ -159,6 +159,19 @@ CASES = {
         12,
         (("w", (80, 77, 3, 3)), ("b", (80,))),
     ),
+    "narrow panels of columns": Case(
+        "float[197, 384] x", "float[197, 384] y", "y = MatMul(x, w)", 12, (("w", (384, 384)),)
+    ),
+    "panels by turns": Case(  # those of a column's cores, step by step; the last one is shifted back
+        "float[32, 512] x", "float[32, 1376] y", "y = MatMul(x, w)", 20, (("w", (512, 1376)),)
+    ),
+    "panels of outputs by turns": Case(
+        "float[1, 160, 7, 7] x",
+        "float[1, 960, 7, 7] y",
+        "y = Conv<kernel_shape = [1, 1]>(x, w, b)",
+        18,
+        (("w", (960, 160, 1, 1)), ("b", (960,))),
+    ),
     "narrow panels of halves": Case(
         "float16[1, 72, 14, 14] x",
         "float16[1, 40, 14, 14] y",

@@ -267,8 +267,32 @@ void RecordingBuilder::cut() {
   stored_.swap(all);
 }
 
+// Words of what is kept lie elsewhere now.
+void RecordingBuilder::move_kept() {
+  const Space kept(Space::kDdr, static_cast<uint32_t>(regions_.size()));
+  std::vector<RunBlock> blocks;
+  for (Recording::View& view : made_->views) {
+    if (view.direct && view.space == kept) view.first = kept_.moved(view.first);
+    const auto first = made_->blocks.begin() + view.first_block, end = first + view.blocks;
+    view.first_block = static_cast<uint32_t>(blocks.size());
+    for (auto block = first; block != end; ++block) {
+      if (block->space == kept) {
+        block->for_runs([&](int64_t from, int64_t local) { data_.add(kept, kept_.moved(static_cast<uint32_t>(from)), static_cast<uint32_t>(local), block->run); });
+      } else {
+        blocks.push_back(*block);
+      }
+    }
+    const std::vector<RunBlock>& moved = data_.take();
+    blocks.insert(blocks.end(), moved.begin(), moved.end());
+    view.blocks = static_cast<uint32_t>(blocks.size()) - view.first_block;
+  }
+  made_->blocks.swap(blocks);
+}
+
 // What others read on the chip is stored to an argument of its own.
 void RecordingBuilder::keep() {
+  kept_.reuse(level_, order_.on_chip());
+  move_kept();
   const std::vector<Stored> stored = kept_.stored();
   stored_.insert(stored_.end(), stored.begin(), stored.end());
   made_->kept_words = static_cast<uint32_t>(kept_.words());

@@ -31,6 +31,7 @@ class RecordingBuilder {
   void order();
   void group();
   void cut();
+  void move_kept();
   void keep();
   void join();
   void share(const Join& join, std::vector<JoinedPart>& parts) const;

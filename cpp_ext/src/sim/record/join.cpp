@@ -277,7 +277,8 @@ bool Join::split() {
     auto key = recording_.calls[recording_.parts[part].first_call].origin;
     for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
       const bool shifted = divided_[d] && key[d] % shape_->dims[d].tile != 0;  // it lies by itself
-      if (joined_[d] && !shifted) key[d] = 0;
+      if (!joined_[d] || shifted) continue;
+      key[d] = together_[d] == 0 ? 0 : key[d] - key[d] % (together_[d] * shape_->dims[d].tile);
     }
     groups[key].parts.push_back(part);
   }
@@ -289,14 +290,45 @@ bool Join::split() {
   return true;
 }
 
+// How many chunks of an operand along d lie evenly spaced, before there is another distance: those that cores of a column
+// read in turn. 0 where all do, or not always as many.
+uint32_t Join::evenly_spaced(const OperandShape& operand, const Group& group, uint32_t d) {
+  std::map<uint32_t, int64_t> places;  // by where panels begin
+  const auto& first = recording_.calls[recording_.parts[group.parts[0]].first_call].origin;
+  for (const uint32_t part : group.parts) {
+    const Recording::Call& call = recording_.calls[recording_.parts[part].first_call];
+    auto origin = call.origin;
+    origin[d] = first[d];
+    const uint32_t view = call.views[operand.port];
+    if (origin != first || view == kNoView || call.origin[d] % shape_->dims[d].tile != 0) continue;
+    const std::optional<Byte> byte = byte_at({patterns_.of_view(view), {}}, operand.offset);
+    if (!byte) return 0;
+    places.emplace(call.origin[d], byte->at);
+  }
+  std::vector<int64_t> distances;
+  for (auto at = places.begin(), next = at; at != places.end() && ++next != places.end(); at = next) distances.push_back(next->second - at->second);
+  const auto other = std::find_if(distances.begin(), distances.end(), [&](int64_t distance) { return distance != distances[0]; });
+  if (other == distances.end()) return 0;
+  const auto count = static_cast<size_t>(other - distances.begin()) + 1;
+  for (size_t i = 0; i < distances.size(); ++i)
+    if (distances[i] != distances[0] && (i + 1) % count != 0) return 0;
+  return static_cast<uint32_t>(count);
+}
+
 // Joins less, since the operand does not lie as the tensor would; false where nothing is left to give up. First panels
-// are tried, then tiles are given up before steps, whose sums would be loaded and stored again.
-bool Join::concede(const OperandShape& operand) {
+// are tried, then tiles that lie evenly spaced, then tiles are given up before steps, whose sums would be loaded
+// and stored again.
+bool Join::concede(const OperandShape& operand, const Group& group) {
   const bool reduces = !operand.output && joined_steps_ && shape_->steps > 1 && follows(operand, OperandShape::kReduction);
   bool changed = false;
-  for (uint32_t d = 0; d < OD_MAX_DIMS && operand.panels; ++d) {
-    if (!joined_[d] || divided_[d] || !follows(operand, d)) continue;
-    divided_[d] = changed = true;
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    if (!joined_[d] || !follows(operand, d)) continue;
+    if (operand.panels && !divided_[d]) {
+      divided_[d] = changed = true;
+    } else if (!operand.output && together_[d] == 0) {
+      together_[d] = evenly_spaced(operand, group, d);
+      changed = changed || together_[d] > 1;
+    }
   }
   if (operand.panels && reduces && steps_.size() == 1 && shape_->k_extent % shape_->k_tile != 0) {
     separate_steps(shape_->k_extent / shape_->k_tile);
@@ -325,7 +357,7 @@ bool Join::lay_out(Group& group) {
   group.operands.assign(shape_->operands.size(), {});
   for (size_t i = 0; i < shape_->operands.size(); ++i) {
     if (lay_out(shape_->operands[i], group, group.operands[i])) continue;
-    if (!concede(shape_->operands[i])) joined_.fill(false);
+    if (!concede(shape_->operands[i], group)) joined_.fill(false);
     return false;
   }
   return true;

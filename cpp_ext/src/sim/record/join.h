@@ -79,7 +79,8 @@ class Join {
 
   bool split();
   bool lay_out(Group& group);
-  bool concede(const OperandShape& operand);
+  bool concede(const OperandShape& operand, const Group& group);
+  uint32_t evenly_spaced(const OperandShape& operand, const Group& group, uint32_t d);
   void separate_steps(uint32_t together);
   bool lay_out(const OperandShape& operand, const Group& group, Laid& laid);
   bool lay_out_as(const OperandShape& operand, const Group& group, Laid& laid);
@@ -116,6 +117,7 @@ class Join {
   std::array<bool, OD_MAX_DIMS> joined_{};
   bool joined_steps_ = false;
   std::array<bool, OD_MAX_DIMS> divided_{};  // dimensions along which operands lie in panels
+  Origin together_{};                        // tiles along a dimension that are joined; 0: all
   std::vector<Steps> steps_;
   std::vector<Group> groups_;
   std::vector<Reach> read_;  // by the part that is made

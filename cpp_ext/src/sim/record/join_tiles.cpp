@@ -92,7 +92,8 @@ Join::Origin Join::tile_of(const Group& group) const {
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     if (!joined_[d] || !divided_[d]) continue;
     const uint32_t whole = length(d) / tile[d];
-    tile[d] *= std::min(whole, units_of(whole, std::max(1u, whole / kLeastTiles), 1, elements_of(tile)));
+    const auto most = static_cast<uint32_t>(whole * groups_.size() / kLeastTiles);
+    tile[d] *= std::min(whole, units_of(whole, std::max(1u, most), 1, elements_of(tile)));
   }
   return tile;
 }

@@ -2,7 +2,10 @@
 #include "sim/record/kept_chunks.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
+#include "onedispatch/text.h"
 #include "sim/array/bytes.h"
 
 namespace onedispatch::sim {
@@ -12,6 +15,8 @@ namespace {
 constexpr uint32_t kAlignment = 16;  // words: that of vectors
 
 uint32_t words_of(uint32_t bytes) { return (bytes + 3) / 4; }
+
+uint32_t whole_vectors(uint64_t words) { return static_cast<uint32_t>((words + kAlignment - 1) / kAlignment * kAlignment); }
 
 bool same_block(const RunBlock& a, const RunBlock& b) {
   return a.space == b.space && a.first == b.first && a.local == b.local && a.run == b.run && a.steps == b.steps;
@@ -95,8 +100,8 @@ std::optional<std::vector<KeptChunks::Output>> KeptChunks::outputs_of(const Oper
     }
     output.offset = operand.offset / 4;
     output.end = output.offset + static_cast<uint32_t>(chunk / 4);
-    output.base = static_cast<uint32_t>(words_);
-    words_ += (stride / 4 + kAlignment - 1) / kAlignment * kAlignment;
+    output.words = whole_vectors(static_cast<uint64_t>(stride / 4));
+    output.base = room(output.words);
     outputs.push_back(std::move(output));
   }
   std::sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) { return a.offset < b.offset; });
@@ -120,6 +125,14 @@ void KeptChunks::lay_out(uint32_t occurrence) {
   repeated_.insert(again.begin(), again.end());
 }
 
+// With a word behind it that is no one's, so that no run goes on into what lies next.
+uint32_t KeptChunks::room(uint64_t words) {
+  const uint64_t first = words_;
+  words_ += words + kAlignment;
+  if (words_ > UINT32_MAX) throw NotRecordable{"what stays on the chip has " + counted(words_, "word")};
+  return static_cast<uint32_t>(first);
+}
+
 const KeptChunks::Chunk& KeptChunks::place(uint32_t unit) {
   const uint32_t occurrence = flow_.units[unit].occurrence;
   lay_out(occurrence);
@@ -131,8 +144,8 @@ const KeptChunks::Chunk& KeptChunks::place(uint32_t unit) {
     chunk.outputs = &tensor->second;
     chunk.origin = origin_of(unit);
   } else {
-    chunk.base = static_cast<uint32_t>(words_);
-    words_ += (words_of(flow_.units[unit].out_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+    chunk.words = whole_vectors(words_of(flow_.units[unit].out_bytes));
+    chunk.base = room(chunk.words);
   }
   return chunk;
 }
@@ -158,6 +171,65 @@ KeptChunks::Piece KeptChunks::piece_at(const Chunk& chunk, uint32_t local) {
     piece.more = axis.count - 1 - (local - output->offset) / output->row % axis.count;
   }
   return piece;
+}
+
+std::vector<KeptChunks::Moved> KeptChunks::all() {
+  std::vector<Moved> pieces;
+  for (auto& [occurrence, outputs] : tensors_)
+    for (Output& output : outputs) pieces.push_back({occurrence, output.base, output.words, &output.base});
+  for (uint32_t unit = 0; unit < chunks_.size(); ++unit) {
+    Chunk& chunk = chunks_[unit];
+    if (chunk.known && chunk.apart) pieces.push_back({flow_.units[unit].occurrence, chunk.base, chunk.words, &chunk.base});
+  }
+  return pieces;
+}
+
+// Places the largest first, each where none lies that is there at the same time; returns where the last ends.
+uint32_t KeptChunks::fit(std::vector<Life*> lives) {
+  std::stable_sort(lives.begin(), lives.end(), [](const Life* a, const Life* b) { return a->words > b->words; });
+  uint32_t end = 0;
+  for (size_t i = 0; i < lives.size(); ++i) {
+    Life& life = *lives[i];
+    std::vector<std::pair<uint32_t, uint32_t>> taken;
+    for (size_t k = 0; k < i; ++k) {
+      const Life& other = *lives[k];
+      if (other.first_level <= life.last_level && life.first_level <= other.last_level) taken.emplace_back(other.first, other.first + other.words);
+    }
+    std::sort(taken.begin(), taken.end());
+    for (const auto& [from, to] : taken) {
+      if (life.first + life.words <= from) break;
+      life.first = std::max(life.first, to);
+    }
+    end = std::max(end, life.first + life.words);
+  }
+  return end;
+}
+
+void KeptChunks::reuse(const std::vector<uint32_t>& levels, const std::vector<Order::Handed>& handed) {
+  const std::vector<Moved> pieces = all();
+  std::map<uint32_t, Life> lives;  // by occurrence
+  for (const Moved& piece : pieces) {
+    const uint32_t level = levels[piece.occurrence];
+    lives.try_emplace(piece.occurrence, Life{level, level}).first->second.words += piece.words;
+  }
+  for (const auto& [from, to] : handed) {
+    Life& life = lives.at(from);
+    life.last_level = std::max(life.last_level, levels[to]);
+  }
+  std::vector<Life*> unplaced;
+  for (auto& [occurrence, life] : lives) unplaced.push_back(&life);
+  words_ = fit(std::move(unplaced));
+  for (const Moved& piece : pieces) {
+    uint32_t& first = lives.at(piece.occurrence).first;
+    moved_.emplace(piece.from, first);
+    *piece.base = first;
+    first += piece.words;
+  }
+}
+
+uint32_t KeptChunks::moved(uint32_t first) const {
+  const auto piece = std::prev(moved_.upper_bound(first));
+  return piece->second + (first - piece->first);
 }
 
 std::vector<Stored> KeptChunks::stored() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/record/dataflow.h"
+#include "sim/record/order.h"
 #include "sim/record/recording.h"
 
 namespace onedispatch::sim {
@@ -39,6 +40,10 @@ class KeptChunks {
       }
     }
   }
+  // Gives one place to what is not there at the same time, by the levels of occurrences and who reads what which other one
+  // leaves. `moved` says where words lie now, by where they lay before.
+  void reuse(const std::vector<uint32_t>& levels, const std::vector<Order::Handed>& handed);
+  uint32_t moved(uint32_t first) const;
   // What units that others read leave there, by units; more than one unit may leave the same words.
   std::vector<Stored> stored();
   // Units whose words another one leaves, too.
@@ -50,7 +55,7 @@ class KeptChunks {
   struct Output {
     uint32_t offset = 0, row = 0, end = 0;  // words of the chunk: where it begins, of a row, where it ends
     uint32_t in_row = 0;                    // the last axes, of which a row has all members
-    uint32_t base = 0;                      // word of its tensor
+    uint32_t base = 0, words = 0;           // of its tensor
     struct Axis {
       uint32_t dim = 0, count = 1;  // rows along it
       int64_t stride = 0;           // words of the tensor from a member to the next
@@ -60,7 +65,7 @@ class KeptChunks {
   struct Chunk {
     bool known = false;
     bool apart = true;   // it lies by itself, at `base`
-    uint32_t base = 0;
+    uint32_t base = 0, words = 0;
     const std::vector<Output>* outputs = nullptr;
     std::array<uint32_t, OD_MAX_DIMS> origin{};
   };
@@ -69,7 +74,20 @@ class KeptChunks {
     uint32_t row = 0, step = 0, more = 0;  // of a row, from a row to the next, and rows that follow so
   };
 
+  // What an occurrence leaves, from its level to that of its last reader.
+  struct Life {
+    uint32_t first_level = 0, last_level = 0;
+    uint32_t words = 0, first = 0;
+  };
+  struct Moved {
+    uint32_t occurrence = 0, from = 0, words = 0;
+    uint32_t* base = nullptr;
+  };
+
   const Chunk& place(uint32_t unit);
+  uint32_t room(uint64_t words);
+  std::vector<Moved> all();
+  static uint32_t fit(std::vector<Life*> lives);
   void lay_out(uint32_t occurrence);
   bool is_grid(const std::vector<uint32_t>& units, const OperationShape& shape, std::vector<uint32_t>& again) const;
   bool alike(uint32_t unit, uint32_t other) const;
@@ -84,6 +102,7 @@ class KeptChunks {
   uint64_t words_ = 0;
   std::map<uint32_t, std::vector<uint32_t>> units_;          // by occurrence
   std::map<uint32_t, std::vector<Output>> tensors_;          // of occurrences that have one
+  std::map<uint32_t, uint32_t> moved_;                       // where pieces lay, and lie
   std::vector<Chunk> chunks_;                                // by unit
   std::set<uint32_t> laid_out_, repeated_;
 };

@@ -5,6 +5,12 @@
 
 namespace onedispatch::sim {
 
+namespace {
+
+uint64_t edge(uint32_t from, uint32_t to) { return uint64_t{from} << 32 | to; }
+
+}  // namespace
+
 Order::Order(const Dataflow& flow, const DdrRegions& regions)
     : flow_(flow), consumers_(flow.accesses.size()), decides_(flow.accesses.size()), arguments_(regions.size()) {
   for (const DdrAccess& access : flow.accesses) {
@@ -30,8 +36,17 @@ void Order::reads(uint32_t occurrence, const Slice& slice) {
     if (space == last) return;
     last = space;
     if (space.kind() == Space::kDdr) reads_access(occurrence, space.id());
-    if (space.kind() == Space::kOut) precede(flow_.units[space.id()].occurrence, occurrence);
+    if (space.kind() != Space::kOut) return;
+    const uint32_t writer = flow_.units[space.id()].occurrence;
+    precede(writer, occurrence);
+    on_chip_.insert(edge(writer, occurrence));
   });
+}
+
+std::vector<Order::Handed> Order::on_chip() const {
+  std::vector<Handed> all;
+  for (const uint64_t one : on_chip_) all.push_back({static_cast<uint32_t>(one >> 32), static_cast<uint32_t>(one)});
+  return all;
 }
 
 // The words that packets and blocks were made of must come from device memory, or from instructions.
@@ -50,7 +65,7 @@ void Order::mark_deciding() {
 
 void Order::precede(uint32_t first, uint32_t second) {
   if (first == second) throw NotRecordable{"tiles of one operation depend on each other"};
-  edges_.insert(uint64_t{first} << 32 | second);
+  edges_.insert(edge(first, second));
 }
 
 // The set with the members in it.

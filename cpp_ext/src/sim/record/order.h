@@ -25,7 +25,12 @@ class Order {
   // The level of each occurrence: it depends on lower ones alone. What accesses store is in the order in which it
   // happened, and ends for each where `ends` says. Throws NotRecordable where there is no such order.
   std::vector<uint32_t> levels(const std::vector<Recording::Part>& parts, const std::vector<Stored>& stored, const std::vector<uint32_t>& ends, uint32_t occurrences);
-  // Known after that: whether the occurrence writes a word more than once.
+  // Which occurrence leaves on the chip what which other one reads there.
+  struct Handed {
+    uint32_t from, to;
+  };
+  std::vector<Handed> on_chip() const;
+  // Known after levels(): whether the occurrence writes a word more than once.
   bool rewrites(uint32_t occurrence) const { return rewrites_[occurrence] != 0; }
   // Known after that: words that are there before the run, those of them that decide what it does, and what it writes.
   std::vector<WordRange> read_from_outside() const { return ranges(&Argument::outside); }
@@ -77,7 +82,7 @@ class Order {
   uint32_t writes_ = ~0u;
   std::vector<std::vector<uint32_t>> sets_{{}};
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
-  std::unordered_set<uint64_t> edges_;
+  std::unordered_set<uint64_t> edges_, on_chip_;
 };
 
 }  // namespace onedispatch::sim
