@@ -79,17 +79,19 @@ std::optional<std::vector<KeptChunks::Output>> KeptChunks::outputs_of(const Oper
       const od_axis& axis = operand.axes[i];
       const uint32_t dim = operand.along[i];
       const bool follows = dim < OD_MAX_DIMS;
+      const int64_t extent = follows ? shape.dims[dim].extent : axis.extent;
       if (axis.chunk == 0 || (axis.chunk > 1 && axis.stride * operand.element != chunk)) return std::nullopt;
       if (follows) followed[dim] = true;
-      if (stride % 4 != 0 && i + 1 != operand.n_axes) return std::nullopt;
+      if (extent == 1) continue;
+      if (stride % 4 != 0 && !output.axes.empty()) return std::nullopt;
       const bool follow_each_other = chunk == stride;  // its members, in the chunk as in the tensor
       output.axes.insert(output.axes.begin(), {follows ? dim : OD_MAX_DIMS, static_cast<uint32_t>(axis.chunk), stride});
       chunk *= axis.chunk;
       if (follow_each_other) {
         output.row = static_cast<uint32_t>(chunk / 4);
-        output.in_row = operand.n_axes - i;
+        output.in_row = static_cast<uint32_t>(output.axes.size());
       }
-      stride *= follows ? shape.dims[dim].extent : axis.extent;
+      stride *= extent;
     }
     if (output.axes.empty() || output.axes.back().count * operand.element % 4 != 0 || operand.offset % 4 != 0 || stride % 4 != 0) return std::nullopt;
     for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Out chunks that others read on the chip: they lie in memory of their own while a recording is played. Where the tiles
 // of an operation's occurrence are parts of one tensor, that has it as device memory would, so that those who read it
-// may be joined.
+// may be joined. Chunks that are not there at the same time share their place.
 #pragma once
 #include <array>
 #include <cstdint>
