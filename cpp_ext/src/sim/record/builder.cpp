@@ -267,7 +267,7 @@ void RecordingBuilder::cut() {
   stored_.swap(all);
 }
 
-// Words of what is kept lie elsewhere now.
+// Views read kept chunks where reuse() has placed them.
 void RecordingBuilder::move_kept() {
   const Space kept(Space::kDdr, static_cast<uint32_t>(regions_.size()));
   std::vector<RunBlock> blocks;

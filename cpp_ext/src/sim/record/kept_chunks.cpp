@@ -16,7 +16,7 @@ constexpr uint32_t kAlignment = 16;  // words: that of vectors
 
 uint32_t words_of(uint32_t bytes) { return (bytes + 3) / 4; }
 
-uint32_t whole_vectors(uint64_t words) { return static_cast<uint32_t>((words + kAlignment - 1) / kAlignment * kAlignment); }
+uint64_t whole_vectors(uint64_t words) { return (words + kAlignment - 1) / kAlignment * kAlignment; }
 
 bool same_block(const RunBlock& a, const RunBlock& b) {
   return a.space == b.space && a.first == b.first && a.local == b.local && a.run == b.run && a.steps == b.steps;
@@ -102,8 +102,9 @@ std::optional<std::vector<KeptChunks::Output>> KeptChunks::outputs_of(const Oper
     }
     output.offset = operand.offset / 4;
     output.end = output.offset + static_cast<uint32_t>(chunk / 4);
-    output.words = whole_vectors(static_cast<uint64_t>(stride / 4));
-    output.base = room(output.words);
+    const uint64_t words = whole_vectors(static_cast<uint64_t>(stride / 4));
+    output.base = room(words);
+    output.words = static_cast<uint32_t>(words);
     outputs.push_back(std::move(output));
   }
   std::sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) { return a.offset < b.offset; });
@@ -127,7 +128,7 @@ void KeptChunks::lay_out(uint32_t occurrence) {
   repeated_.insert(again.begin(), again.end());
 }
 
-// With a word behind it that is no one's, so that no run goes on into what lies next.
+// Reserves words that fit an index, with a gap behind them: no run of words continues into the next piece.
 uint32_t KeptChunks::room(uint64_t words) {
   const uint64_t first = words_;
   words_ += words + kAlignment;
@@ -146,8 +147,9 @@ const KeptChunks::Chunk& KeptChunks::place(uint32_t unit) {
     chunk.outputs = &tensor->second;
     chunk.origin = origin_of(unit);
   } else {
-    chunk.words = whole_vectors(words_of(flow_.units[unit].out_bytes));
-    chunk.base = room(chunk.words);
+    const uint64_t words = whole_vectors(words_of(flow_.units[unit].out_bytes));
+    chunk.base = room(words);
+    chunk.words = static_cast<uint32_t>(words);
   }
   return chunk;
 }

@@ -40,8 +40,8 @@ class KeptChunks {
       }
     }
   }
-  // Gives one place to what is not there at the same time, by the levels of occurrences and who reads what which other one
-  // leaves. `moved` says where words lie now, by where they lay before.
+  // Lets chunks share memory whose lifetimes do not overlap: from the level of the occurrence that writes them to that of
+  // its last reader. moved() maps a word's old place to its new one.
   void reuse(const std::vector<uint32_t>& levels, const std::vector<Order::Handed>& handed);
   uint32_t moved(uint32_t first) const;
   // What units that others read leave there, by units; more than one unit may leave the same words.

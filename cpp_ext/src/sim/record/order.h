@@ -25,7 +25,7 @@ class Order {
   // The level of each occurrence: it depends on lower ones alone. What accesses store is in the order in which it
   // happened, and ends for each where `ends` says. Throws NotRecordable where there is no such order.
   std::vector<uint32_t> levels(const std::vector<Recording::Part>& parts, const std::vector<Stored>& stored, const std::vector<uint32_t>& ends, uint32_t occurrences);
-  // Which occurrence leaves on the chip what which other one reads there.
+  // Occurrence `to` reads what `from` left on the chip.
   struct Handed {
     uint32_t from, to;
   };
