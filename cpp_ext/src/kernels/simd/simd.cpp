@@ -11,25 +11,27 @@
 namespace onedispatch::kernels {
 
 const SimdLevel& portable_level();
-#if defined(__x86_64__)
 const SimdLevel& avx2_level();
 const SimdLevel& avxvnni_level();
 const SimdLevel& avx512_level();
 const SimdLevel& avx512bf16_level();
-#endif
 
 namespace {
 
 const SimdLevel* level_named(std::string_view name) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#ifdef OD_AVX512  // ONEDISPATCH_SIMD of the build says which levels are compiled
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vnni");
   if (name == "avx512bf16" && avx512 && __builtin_cpu_supports("avx512bf16")) return &avx512bf16_level();
   if (name == "avx512" && avx512) return &avx512_level();
+#endif
+#ifdef OD_AVX2
   if (name == "avxvnni" && avx2 && __builtin_cpu_supports("avxvnni")) return &avxvnni_level();
   if (name == "avx2" && avx2) return &avx2_level();
+#endif
 #endif
   return name == "portable" ? &portable_level() : nullptr;
 }
