@@ -92,6 +92,14 @@ def reduction_cycles(nest: Nest, device: Device, tiles: Sequence[IntArray], k_ti
     return cost(nest.k_extent - (steps - 1) * k_tile, 1) + (steps - 1) * cost(k_tile, 0)
 
 
+def tile_cycles(nest: Nest, device: Device, tiles: tuple[int, ...], k_tile: int) -> float:
+    """The same of one tiling, which the nest keeps: schedules of many mappings ask for it."""
+    key = device, tiles, k_tile
+    if key not in nest.tile_cycles:
+        nest.tile_cycles[key] = float(reduction_cycles(nest, device, tiles, k_tile))
+    return nest.tile_cycles[key]
+
+
 class Quantities:
     """The quantities of calls that a formula names, for ``Expr.evaluate``."""
 

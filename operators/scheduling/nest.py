@@ -14,6 +14,8 @@ from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.expressions import Expr, ExprOp
 from onedispatch.operators.scheduling.index_space import AUX, LoopNest, Packed, PackedPart
 from onedispatch.operators.scheduling.nest_rules import check_nest
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.cached import cached_property
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Nest(LoopNest):
         if aux and all(x.name != AUX for x in self.inputs):
             object.__setattr__(self, "inputs", (*self.inputs, Packed(AUX, (), aux)))
         check_nest(self)
+
+    @cached_property
+    def tile_cycles(self) -> dict[tuple[Device, tuple[int, ...], int], float]:
+        """Of ``call_cost.tile_cycles``: what is known, by device and tiling."""
+        return {}
 
     @property
     def priced(self) -> tuple[Hashable, ...]:

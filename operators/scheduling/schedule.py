@@ -25,7 +25,7 @@ from onedispatch.operators.declarations.params import (
     port_ref,
 )
 from onedispatch.operators.scheduling.access_pattern import MAX_DIMS
-from onedispatch.operators.scheduling.call_cost import reduction_cycles, scratch_words, sums_words
+from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words, tile_cycles
 from onedispatch.operators.scheduling.holds import STREAM, Hold, in1_first_pays, takes_both_channels
 from onedispatch.operators.scheduling.index_space import (
     IntArray,
@@ -300,7 +300,7 @@ class Schedule:
             return True
         if self._repeats(0) > 1:
             return False
-        work = self.outer_steps * reduction_cycles(self.nest, self.device, self.tiles, self.k_tile)
+        work = self.outer_steps * tile_cycles(self.nest, self.device, self.tiles, self.k_tile)
         in1 = self.chunks(1) // self._repeats(1) * self.ring_words(1)
         in0 = self.chunks(0) * self.ring_words(0) * self.rows_served
         return bool(in1_first_pays(self.device, self.mapping.columns, in1, in0, work))
