@@ -52,6 +52,7 @@ py::dict to_dict(const od::RunReport& report) {
   all["events"] = report.events;
   all["kernel_calls"] = report.kernel_calls;
   all["calls_made"] = report.calls_made;
+  all["kept_bytes"] = report.kept_bytes;
   all["timers"] = report.timers;
   all["ddr_bytes_read"] = report.ddr_read;
   all["ddr_bytes_written"] = report.ddr_written;
@@ -74,7 +75,7 @@ py::dict to_dict(const od::RunReport& report) {
 
 py::dict to_dict(const od::ReplayReport& report) {
   py::dict all = to_dict(report.run);
-  for (const char* name : {"registers", "kernel_calls", "calls_made", "cores", "recorded"}) all.attr("pop")(name);
+  for (const char* name : {"registers", "kernel_calls", "calls_made", "kept_bytes", "cores", "recorded"}) all.attr("pop")(name);
   for (const char* name : {"ddr_bytes_read", "ddr_bytes_written"}) all.attr("pop")(name);
   all["finished"] = report.finished;
   all["executed"] = report.executed;

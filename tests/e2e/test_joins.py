@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -393,3 +394,52 @@ def test_what_two_tiles_write_is_from_the_later_one(reports: list[dict[str, Any]
         for words in both:
             words[place] = constants[place]
     assert unlike >= 4 * 49
+
+
+def played(
+    model: onnx.ModelProto, groups: str, feed: dict[str, Array], reports: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What the third run of a session says, which plays."""
+    session = od.InferenceSession(model, "npu2", fallback="error", groups=groups, record="on", threads=1)
+    for _ in range(3):
+        session.run(None, feed)
+    assert session.last_run is not None and session.last_run.recorded == ("played",)
+    return reports[-1]
+
+
+def test_what_stays_on_the_chip_shares_memory_in_a_recording(reports: list[dict[str, Any]]) -> None:
+    """Of twelve tensors one after the other no more than three have their places at once."""
+    nodes = " ".join(f"{b} = Conv({a}, w)" for a, b in pairwise(["x", *(f"t{i}" for i in range(12)), "y"]))
+    case = Case("float[1, 32, 32, 32] x", "float[1, 32, 32, 32] y", nodes, 0, (("w", (32, 32, 1, 1)),))
+    kept = played(case.model(), "on", case.feed(0), reports)["kept_bytes"]
+    assert 0 < kept <= 3 * 4 * 32**3
+    assert played(case.model(), "off", case.feed(0), reports)["kept_bytes"] == 0
+
+
+def test_sums_of_bytes_that_stay_on_the_chip_are_joined(reports: list[dict[str, Any]]) -> None:
+    """No more calls than where they pass device memory, but for columns, which have shares of their own."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
+        g (uint8[1, 64, 32, 32] x) => (uint8[1, 64, 32, 32] y) {
+            a = QLinearConv(x, s, z, w, s, k, s, z)
+            b = QLinearConv(a, s, z, w, s, k, s, z)
+            c = com.microsoft.QLinearAdd(a, s, z, b, s, z, s, z)
+            y = QLinearConv(c, s, z, w, s, k, s, z) }"""
+    )
+    rng = np.random.default_rng(3)
+    values = {
+        "s": np.float32(0.05),
+        "z": np.uint8(128),
+        "k": np.int8(0),
+        "w": rng.integers(-9, 10, (64, 64, 1, 1)),
+    }
+    for name, value in values.items():
+        array = np.asarray(value).astype(np.int8) if name == "w" else np.asarray(value)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    feed = {"x": rng.integers(0, 256, (1, 64, 32, 32)).astype(np.uint8)}
+    on, off = (played(model, groups, feed, reports) for groups in ("on", "off"))
+    assert on["kept_bytes"] > 0
+    assert on["calls_made"] <= 8 * off["calls_made"] < on["kernel_calls"], (
+        on["calls_made"],
+        off["calls_made"],
+    )

@@ -139,6 +139,7 @@ struct RunReport {
   uint64_t events = 0;  // of the simulator
   uint64_t kernel_calls = 0;
   uint64_t calls_made = 0;  // of kernels on this machine: fewer where a recording joins them
+  uint64_t kept_bytes = 0;  // of this machine, that a recording takes for what stays on the chip
   std::vector<std::pair<uint32_t, uint64_t>> timers;     // RECORD_TIMER: id, cycle since launch
   std::vector<uint64_t> ddr_read, ddr_written;           // bytes per kernel argument
   uint64_t ddr_burst_bytes = 0;                          // of all together, in whole bursts

@@ -183,6 +183,7 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
     recording->descriptors = recorder.descriptors();
     recording->report = report;
     recording->report.calls_made = recording->kernel_calls();
+    recording->report.kept_bytes = uint64_t{4} * recording->kept_words;
     recording->took = array_.now - start;
     made = std::move(recording);
   } catch (const NotRecordable& reason) {
