@@ -50,12 +50,12 @@ CPP_BUILDS = {
             ("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1"),
         ),
     ),
-    # Built with the files that use threads alone. Not the forks: ThreadSanitizer starts no thread in the
-    # child of a process with threads.
+    # Built with the files that use threads alone, and portable kernels. Not the forks: ThreadSanitizer starts
+    # no thread in the child of a process with threads.
     "tsan": CppBuild(
         "C++ with ThreadSanitizer",
         "RelWithDebInfo",
-        ("ONEDISPATCH_TSAN=ON",),
+        ("ONEDISPATCH_TSAN=ON", "ONEDISPATCH_SIMD="),
         without="Fork",
         environment=(("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),),
     ),
@@ -213,6 +213,13 @@ def built_libraries(which: str) -> list[str]:
     return [f"-DONEDISPATCH_LIBRARIES={found[0].parent if found else ''}"]
 
 
+def simd_levels() -> str:
+    """What sanitized kernels are compiled for: all in `make nightly`, else the most that this machine has."""
+    cpu = Path("/proc/cpuinfo")
+    has_avx512 = cpu.exists() and " avx512_vnni" in cpu.read_text()
+    return "avx2;avx512" if os.environ.get(NIGHTLY) else "avx512" if has_avx512 else "avx2"
+
+
 def cpp_stage(jobs: int, which: str) -> Stage:
     """Builds and runs the C++ tests in one of the ways of ``CPP_BUILDS``."""
     chosen = CPP_BUILDS[which]
@@ -223,6 +230,7 @@ def cpp_stage(jobs: int, which: str) -> Stage:
     configure += ["-DONEDISPATCH_TESTS=ON", "-DONEDISPATCH_PYTHON=OFF"]
     configure += built_libraries(which)
     configure.append(f"-DONEDISPATCH_UNITY={'OFF' if os.environ.get(NIGHTLY) else 'ON'}")
+    configure += [f"-DONEDISPATCH_SIMD={simd_levels()}"] if which == "sanitize" else []
     configure += [f"-DCMAKE_BUILD_TYPE={chosen.kind}", *(f"-D{option}" for option in chosen.options)]
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     ctest += ["--timeout", "300", "-j", str(jobs), "--output-junit", str(report)]

@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,6 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         keep(config, items, lambda item: has_case(item, text))
     if not NIGHTLY:
         keep(config, items, lambda item: item.get_closest_marker("nightly") is None)
+        chosen = set(daily(items))
+        keep(config, items, lambda item: item in chosen)
 
 
 def pytest_collection_finish() -> None:
@@ -112,6 +115,17 @@ def keep(config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pyte
     others = [item for item in items if not wanted(item)]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if wanted(item)]
+
+
+def daily(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of a test marked ``daily(n)`` one item of n, by turns of its parameters; all other items."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("daily")
+        number, of = seen[(name := item.nodeid.partition("[")[0])], mark.args[0] if mark else 1
+        seen[name] += 1
+        if number % of == number // of % of:  # of the next so many the next
+            yield item
 
 
 def has_case(item: pytest.Item, text: str) -> bool:

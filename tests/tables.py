@@ -14,7 +14,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -62,9 +62,14 @@ def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:
     return chosen
 
 
+def operator_and_types(case: Case) -> str:
+    """Returns the same, whatever the device."""
+    return operator_type_and_device(replace(case, device=""))
+
+
 def examples(count: int) -> int:
-    """Returns how many random examples a test draws: ``count`` in `make nightly`, else the first eighth."""
-    return count if NIGHTLY else (count + 7) // 8
+    """Returns how many random examples a test draws: ``count`` in `make nightly`, else a sixteenth."""
+    return count if NIGHTLY else (count + 15) // 16
 
 
 def grouped(cases: Iterable[T], name: Callable[[T], str], group: Callable[[T], str]) -> list[Group]:

@@ -2,6 +2,7 @@
 // How many random cases a test takes.
 #pragma once
 
+#include <cstddef>
 #include <cstdlib>
 
 namespace onedispatch {
@@ -15,5 +16,8 @@ inline int sampled(int count) {
   return count;
 #endif
 }
+
+// Whether case `number` of a table is among as many of them.
+inline bool is_sampled(size_t number) { return sampled(4) == 4 || number % 4 == 0; }
 
 }  // namespace onedispatch

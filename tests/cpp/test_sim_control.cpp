@@ -76,7 +76,7 @@ TEST(Controller, DeadlockSaysWhoWaitsForWhat) {
 
 TEST(Controller, LivelockEndsSoon) {
   Options options = Rig::inline_options();
-  options.event_limit = 2'000'000;
+  options.event_limit = 200'000;
   Rig rig({}, "npu2_2col", options);
   Builder b;
   b.block(mem_bd_at(0), mem_bd(0, 0, {{bd::mem::use_next, 1}, {bd::mem::next_bd, 0}}));

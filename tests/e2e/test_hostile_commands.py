@@ -177,6 +177,7 @@ PATHS = unlike(
 assert len(PATHS) > 10
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("what", ["/dev/zero", "pipe", "empty", "absent/absent"])
 @pytest.mark.parametrize(("name", "option"), PATHS)
 def test_options_that_are_no_files(folder: Path, name: str, option: str, what: str) -> None:

@@ -298,6 +298,7 @@ def told(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_ends_with_one_line(name: str, folder: Path) -> None:

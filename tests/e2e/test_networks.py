@@ -22,7 +22,7 @@ pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is no
 
 # These run in `make test`, the others in `make nightly`: convolutions with and without residuals and groups,
 # other sizes and batches, attention over an image, a language model's step.
-DAILY = {"light_squeezenet", "light_resnet50", "light_shufflenet", "mobilenet_v2", "vit_small", "llama_step"}
+DAILY = {"light_squeezenet", "light_resnet50", "light_shufflenet", "mobilenet_v2", "llama_step"}
 TABLE = [
     pytest.param(
         *network,

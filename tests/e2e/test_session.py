@@ -409,6 +409,7 @@ def test_more_inputs_than_a_transaction_has_arguments() -> None:
     np.testing.assert_array_equal(got, np.concatenate(list(values), 1))
 
 
+@pytest.mark.nightly
 def test_many_aliases_between_host_nodes_are_placed_in_linear_time() -> None:
     """30,000 nodes; with quadratic work this runs into the limit for hanging tests."""
     names = ["x", *(f"v{i}" for i in range(29_999)), "y"]

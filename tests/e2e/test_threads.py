@@ -251,7 +251,7 @@ def test_forks_while_other_threads_begin_runs() -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(300):
+        for _ in range(300 if NIGHTLY else 80):
             assert child_exit(lambda: True) == 0
     finally:
         over.set()

@@ -78,6 +78,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.daily(2)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 @pytest.mark.parametrize("step", MULTIPLE)
 def test_memory_is_a_small_multiple_of_the_file(step: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from onedispatch.operators.declarations.registry import all_mappings
 from tests.fuzz.models import Model, generate
 from tests.tables import examples
 
-COUNT = 400
+COUNT = 800
 
 
 @pytest.fixture(scope="module", autouse=True)

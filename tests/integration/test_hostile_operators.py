@@ -139,6 +139,7 @@ def proto(after: str = "", before: str = "", **changes: Any) -> ModelProto:
     )
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("groups", ["off", "on"])
 @pytest.mark.parametrize("device", ["npu1", "npu2", "npu1_1col"])
 @pytest.mark.parametrize(

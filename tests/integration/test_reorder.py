@@ -17,6 +17,7 @@ from onedispatch.operators.scheduling.index_space import F32, Access, Operand
 from onedispatch.operators.scheduling.reordered import Order
 from tests.integration.test_elide import feed, model
 from tests.ops.case import check_beside_onnxruntime, run_onnxruntime
+from tests.tables import examples
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -154,7 +155,9 @@ def whatever_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("whatever_it_costs")
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(transposed(), st.sampled_from(["npu1", "npu2"]))
 def test_random_transpositions(made: onnx.ModelProto, device: str) -> None:
     given, session = feed(made), od.InferenceSession(made, device=device, fallback="error")

@@ -41,6 +41,7 @@ def rows(device: str) -> list[Tuned]:
     return log.read(packed_log(device))
 
 
+@pytest.mark.daily(2)
 def test_it_is_what_its_log_says(device: str, rows: list[Tuned]) -> None:
     (made,) = merged(rows)
     ships = library_of(SHIPPED / f"catalog_lazy_{device}.odcat")
@@ -79,6 +80,7 @@ def test_the_cost_model_says_what_was_measured(device: str, rows: list[Tuned]) -
     assert sum(errors) / len(errors) < 0.1
 
 
+@pytest.mark.daily(2)
 def test_a_network_is_answered_by_it_and_not_slower(device: str) -> None:
     model = zoo.randomised(zoo.find_model(str(LIGHT / "mobilenet_v2.onnx")))
     catalog = od.Catalog(SHIPPED)

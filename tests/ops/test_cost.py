@@ -26,8 +26,9 @@ from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.machine import registers as reg
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
+from tests.tables import NIGHTLY
 
-CALLS, SCRATCHES = 10_000, 1_000
+CALLS, SCRATCHES = 10_000 if NIGHTLY else 3_000, 1_000
 BUFFER_BYTES = 60_000  # of a core's data memory, so that two slots of everything fit
 # The last with rates as no device of AMD's has them.
 DEVICES = (

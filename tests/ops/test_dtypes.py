@@ -25,9 +25,9 @@ from onedispatch.transactions import find_device
 from tests.ops.case import EXACT, Array, Case, case, check, f32, integers, weight
 from tests.ops.lowered import evaluate, reference
 from tests.ops.typed import BFLOAT16, SLOW, TYPED, answer, onnx_type, typed
-from tests.tables import each_case, operator_and_device, operator_type_and_device, sampled
+from tests.tables import each_case, operator_and_device, operator_and_types, sampled
 
-EVERY = 6  # of further cases of an operator in a type one in so many; `make nightly` runs all
+EVERY = 12  # of further cases of an operator in a type one in so many; `make nightly` runs all
 
 
 def compare(actual: Array, expected: Array, one: Case) -> None:
@@ -51,7 +51,7 @@ def compare(actual: Array, expected: Array, one: Case) -> None:
     assert (np.abs(a[finite] - e[finite]) <= bound).all()
 
 
-@each_case(sampled(TYPED, operator_type_and_device, EVERY), group=operator_and_device)
+@each_case(sampled(TYPED, operator_and_types, EVERY), group=operator_and_device)
 def test_every_type_that_is_listed(one: Case) -> None:
     expected = answer(one)
     one.__dict__["expected"] = [expected]  # what lowering takes the output's type from

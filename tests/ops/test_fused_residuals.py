@@ -34,6 +34,7 @@ def model(op_type: str, parameters: int, opset: int, shape: tuple[int, ...], kep
     return single_model(nodes[: 2 + kept], given, ["y" if kept else "n"], constants, opset)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("device", ["npu1", "npu2", "npu2_1col"])
 @pytest.mark.parametrize("shape", [(7,), (37, 61), (3, 65, 24), (5, 1009)], ids=str)
 @pytest.mark.parametrize(("op_type", "parameters", "opset"), NORMS)
@@ -51,6 +52,7 @@ def test_the_normalisation_adds_it_up(
     assert session.last_run is not None and len(session.last_run.ops) == 1 + kept
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("device", ["npu1", "npu2"])
 @pytest.mark.parametrize("shape", [(8,), (37, 62), (3, 65, 24), (5, 1010)], ids=str)
 @pytest.mark.parametrize(("op_type", "parameters", "opset"), NORMS)

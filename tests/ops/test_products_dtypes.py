@@ -69,6 +69,7 @@ def product(
     return op, [a, b, *tensors.values()]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("types", INTEGERS, ids="-".join)
 @SIZES
 def test_sums_are_requantised(

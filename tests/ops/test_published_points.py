@@ -21,6 +21,7 @@ from tests.bench import gemm_points, stream_points
 from tests.bench.gemm_points import POINTS, Point, Tiled, at_their_tile, tops
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("name", ["P7", "P11"])
 def test_modelled_throughput_is_near_the_measured_one(name: str) -> None:
     point = POINTS[name]

@@ -78,6 +78,7 @@ def is_resident(told: Any) -> bool:
     return "core-resident" in op.schedule[0]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("device", ["npu1", "npu2", "npu2_2col"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("op_type", GATES)

@@ -10,7 +10,7 @@ from tests.tables import each_case, operator_and_device, sampled
 from tests.timing import modelled
 
 
-@each_case(sampled(CASES, operator_and_device, every=10), group=lambda case: str(case.op_type))
+@each_case(sampled(CASES, operator_and_device, every=20), group=lambda case: str(case.op_type))
 def test_timing_is_that_of_a_run(case: Case) -> None:
     session = od.InferenceSession(case.model, device=case.device, fallback="error", record=False)
     session.run(None, case.feed)

@@ -26,7 +26,6 @@ from tests.array_model.array import Loader
 from tests.array_model.compare import run_cpp, run_model
 from tests.array_model.super_kernel import load_program
 from tests.devices import device_of
-from tests.tables import NIGHTLY
 
 Array = np.ndarray[Any, Any]
 F32 = np.dtype(np.float32)
@@ -157,6 +156,7 @@ def integers(choose: random.Random, rng: np.random.Generator, device: Device) ->
     return MatMul("op", *inputs, out, device), [a, b]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("device", ["npu2_1col", "npu1_2col", "npu2", *OWN])
 def test_small_operators_as_scheduled(device: str, rng: np.random.Generator) -> None:
     found = device_of(device) if device in OWN else find_device(device)
@@ -168,8 +168,9 @@ def test_small_operators_as_scheduled(device: str, rng: np.random.Generator) -> 
     check(larger, [whole(rng, 40, 33), whole(rng, 33, 50)])
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("make", [eltwise, transposed, matmul, integers])
-@pytest.mark.parametrize("seed", range(0, 18, 1 if NIGHTLY else 2))
+@pytest.mark.parametrize("seed", range(18))
 def test_operators_with_forced_schedules(make: Any, seed: int) -> None:
     choose, rng = random.Random(seed), np.random.default_rng(seed)
     device = find_device(DEVICES[seed % len(DEVICES)]) if seed < 12 else device_of(OWN[seed % len(OWN)])

@@ -6,16 +6,17 @@
 
 #include "onedispatch/kernel_tables.h"
 #include "operator_case.h"
+#include "../sampled.h"
 
 namespace onedispatch::operator_tests {
 namespace {
 
 TEST(OperatorRegistered, AnswersAsItsCasesSay) {
   ASSERT_TRUE(std::filesystem::is_directory(cases_folder())) << "run `python -m tests.cpp.make_cases` first";
-  size_t answered = 0;
+  size_t answered = 0, number = 0;
   for (const auto& manifest : cases_of("")) {
     const OperatorCase one(manifest);
-    if (!one.is_answered() || !one.element().empty()) continue;
+    if (!one.is_answered() || !one.element().empty() || !is_sampled(number++)) continue;
     SCOPED_TRACE(one.name());
     ASSERT_NO_THROW(one.expect(one.answer()));
     ++answered;
