@@ -14,7 +14,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
@@ -45,10 +45,10 @@ def operator_and_device(case: Case) -> str:
     return f"{case.domain}{'.' if case.domain else ''}{case.op_type}-{case.device}"
 
 
-def operator_type_and_device(case: Case) -> str:
-    """Returns what a sample must have: the operator, the types of its operands and the device."""
+def operator_and_types(case: Case) -> str:
+    """Returns what a sample must have: the operator and the types of its operands."""
     types = ",".join(x.dtype for x in case.inputs if x is not None)
-    return f"{operator_and_device(case)}-{types}"
+    return f"{case.domain}{'.' if case.domain else ''}{case.op_type}-{types}"
 
 
 def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:
@@ -60,11 +60,6 @@ def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:
             chosen.append(case)
         seen.add(key(case))
     return chosen
-
-
-def operator_and_types(case: Case) -> str:
-    """Returns the same, whatever the device."""
-    return operator_type_and_device(replace(case, device=""))
 
 
 def examples(count: int) -> int:

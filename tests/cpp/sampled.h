@@ -7,17 +7,20 @@
 
 namespace onedispatch {
 
-// `count`, but the first quarter under a sanitizer, where each takes several times as long: the release build has
-// taken all of them, and `make nightly` takes all of them here too.
-inline int sampled(int count) {
+// Whether a quarter of the cases is enough: under a sanitizer, where each takes several times as long. The release
+// build has taken all of them, and `make nightly` takes all of them here too.
+inline bool takes_quarter() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::getenv("ONEDISPATCH_NIGHTLY") ? count : (count + 3) / 4;
+  return std::getenv("ONEDISPATCH_NIGHTLY") == nullptr;
 #else
-  return count;
+  return false;
 #endif
 }
 
-// Whether case `number` of a table is among as many of them.
-inline bool is_sampled(size_t number) { return sampled(4) == 4 || number % 4 == 0; }
+// Of `count` random cases, how many are taken: the first.
+inline int sampled(int count) { return takes_quarter() ? (count + 3) / 4 : count; }
+
+// Whether case `number` of a table is taken: every fourth.
+inline bool is_sampled(size_t number) { return !takes_quarter() || number % 4 == 0; }
 
 }  // namespace onedispatch
