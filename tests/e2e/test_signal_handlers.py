@@ -92,6 +92,13 @@ def events(work: Callable[[], object], at: int | None = None, foreign: list[bool
     return seen
 
 
+def alarm(after: float) -> None:
+    """An alarm after so many seconds, and every two more: Python drops what a handler raises while it takes
+    an object down, and its standard library what is an ``OSError`` while it looks at a path.
+    """
+    signal.setitimer(signal.ITIMER_REAL, after, 2)
+
+
 def held(lock: Any) -> bool:
     """Whether this thread holds a re-entrant lock."""
     return bool(lock._is_owned())
@@ -164,7 +171,7 @@ def test_an_alarm(phases: dict[str, Callable[[], object]], phase: str) -> None:
             phases[phase]()
 
     with handling(functools.partial(_unnamed, Late), signal.SIGALRM):
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        alarm(0.2)
         with pytest.raises(Late) as caught:
             repeated()
         assert caught.type is Late
@@ -202,7 +209,7 @@ def test_code_of_the_user_is_interrupted_too(slow: str) -> None:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("alarm", 1)]
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     with handling(functools.partial(_raised, Late), signal.SIGALRM):
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        alarm(0.5)
         with pytest.raises(Late) as caught:
             od.InferenceSession(proto).run(None, {"x": np.ones((2, 4), np.float32)})
     assert caught.type is Late and begun
