@@ -177,30 +177,41 @@ TEST(Gemm, BytesAreExact) {
   });
 }
 
+// The matrix as panels of rows and columns: [panel of columns][panel of rows][rows][columns], the last ones not full.
+std::vector<uint8_t> in_panels(const std::vector<uint8_t>& x, int rows, int columns, int high, int wide) {
+  const int down = (rows + high - 1) / high;
+  std::vector<uint8_t> panels(static_cast<size_t>((columns + wide - 1) / wide * down * high * wide));
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; ++j)
+      panels[static_cast<size_t>(((j / wide * down + i / high) * high + i % high) * wide + j % wide)] = x[static_cast<size_t>(i * columns + j)];
+  return panels;
+}
+
 TEST(Gemm, PanelsOfBytesAreTheMatrixThatTheyArePartsOf) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 100 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       Random random(seed);
-      const int m = random.in(1, 20), n = random.in(1, 200), k = random.in(1, 90), depth = 4 * random.in(1, 12), width = 16 * random.in(1, 6);
-      const int rows = (k + depth - 1) / depth, columns = (n + width - 1) / width;
+      const int high = random.in(1, 33), m = high * random.in(1, 4), n = random.in(1, 200), k = random.in(1, 190), deep = random.in(1, 80), wide = 16 * random.in(1, 6);
       const auto a = random_bytes(random, static_cast<size_t>(m * k)), b = random_bytes(random, static_cast<size_t>(k * n));
-      std::vector<uint8_t> panels(static_cast<size_t>(columns * rows * depth * width));
-      for (int i = 0; i < k; ++i)
-        for (int j = 0; j < n; ++j)
-          panels[static_cast<size_t>(((j / width * rows + i / depth) * depth + i % depth) * width + j % width)] = b[static_cast<size_t>(i * n + j)];
+      const int of_k = (k + deep - 1) / deep;
+      const auto a_panels = in_panels(a, m, k, high, deep), b_panels = in_panels(b, k, n, deep, wide);
       std::vector<int32_t> a_zero(static_cast<size_t>(m)), b_zero(static_cast<size_t>(n)), whole(static_cast<size_t>(m * n)), parts = whole;
-      GemmI8 g{a.data(), k, 1, b.data(), n, 1, whole.data(), n, m, n, k, random.chance(50), random.chance(50), false, a_zero.data(), b_zero.data(), 0, 0, 0, 0, 0, 0};
-      for (auto& zero : a_zero) zero = widened(static_cast<uint8_t>(random.in(0, 255)), g.a_signed);
-      for (auto& zero : b_zero) zero = widened(static_cast<uint8_t>(random.in(0, 255)), g.b_signed);
+      GemmI8 g{};
+      g.a = a.data(), g.a_m = k, g.a_k = 1;
+      g.b = b.data(), g.b_k = n, g.b_n = 1;
+      g.c = whole.data(), g.c_m = n;
+      g.m = m, g.n = n, g.k = k;
+      g.a_signed = random.chance(50), g.b_signed = random.chance(50);
+      g.a_zero = a_zero.data(), g.b_zero = b_zero.data();
+      const bool same = random.chance(50);  // one zero point for all rows, and one for all columns
+      for (auto& zero : a_zero) zero = same ? 3 : widened(static_cast<uint8_t>(random.in(0, 255)), g.a_signed);
+      for (auto& zero : b_zero) zero = same ? 7 : widened(static_cast<uint8_t>(random.in(0, 255)), g.b_signed);
       simd().gemm_i8(g);
-      g.b = panels.data();
-      g.b_k = width;
       g.c = parts.data();
-      g.b_panel_rows = depth;
-      g.b_panel_columns = width;
-      g.b_k_panel = depth * width;
-      g.b_n_panel = rows * depth * width;
+      g.m_panel = high, g.k_panel = deep, g.n_panel = wide;
+      g.a = a_panels.data(), g.a_m = deep, g.a_m_panel = high * deep, g.a_k_panel = m * deep;
+      g.b = b_panels.data(), g.b_k = wide, g.b_k_panel = deep * wide, g.b_n_panel = of_k * deep * wide;
       simd().gemm_i8(g);
       EXPECT_EQ(whole, parts);
     }

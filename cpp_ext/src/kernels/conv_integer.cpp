@@ -172,6 +172,13 @@ class IntegerConv final : public IntegerWindows {
   }
 
  private:
+  static ptrdiff_t column_row(int pixels) { return (pixels + kOverrun - 1) / kOverrun * kOverrun; }
+  // Rows of columns that are there at a time.
+  static int most_columns(int pixels) { return std::max<int>(4, static_cast<int>(kColumnBytes / static_cast<size_t>(column_row(pixels))) / 4 * 4); }
+  // Channels of each panel of weights, of so many in all.
+  int panel_channels(int all) const { return channel_panels_ ? std::min(static_cast<int>(channel_panels_.length), all) : all; }
+  int channels_together(const Call& call, int all, int pixels) const;
+  bool reads_in_place(const Call& call, int64_t& first) const { return window_.single_tap(call, first) && window_.contiguous(); }
   int64_t channel(const Call& call) const { return window_.x_c.local(call.k_first, call.k_first, call.k_count, "conv: x along k"); }
   // First weight of the call; its chunk may be shifted back into the tensor.
   int64_t first_weight(const Call& call) const { return local(channels_, channel_panels_, call.k_first, call.k_count, "conv: w along k"); }
@@ -203,24 +210,32 @@ void IntegerConv::run_wide(const Call& call, const Parameters& at, size_t elemen
   for (int64_t c = 0; c < window_.tile_c; ++c) finish_wide(call, at, c, result.words + c * window_.pixels());
 }
 
-// Channels and taps are one reduction. Windows that are filled up to whole words are brought together.
+// Channels and taps are one reduction, in as many panels of it as the weights have. Windows that are filled up to whole
+// words are brought together, in one.
 void IntegerConv::point_at_weights(GemmI8& g, int channels) const {
   const int taps = window_.taps();
   g.a_m = outputs_.stride;
   g.a_k = taps == 1 ? channels_.stride : 1;
-  g.a_panel_rows = static_cast<int>(output_panels_.length);
-  g.a_panel = output_panels_.stride;
+  g.m_panel = static_cast<int>(output_panels_.length);
+  g.a_m_panel = output_panels_.stride;
+  const int most = panel_channels(channels);
+  g.k_panel = most * taps;
+  g.a_k_panel = channel_panels_.stride;
   if (taps == 1 || channels_.stride == taps || channels == 1) return;
   const ptrdiff_t row = ptrdiff_t{channels} * taps;
-  const int rows = g.a_panel_rows == 0 ? g.m : g.a_panel_rows;
+  const int rows = g.m_panel == 0 ? g.m : g.m_panel;
   auto* together = static_cast<uint8_t*>(scratch(kScratchOtherWords, static_cast<size_t>(g.m) * static_cast<size_t>(row)));
   for (int m = 0; m < g.m; ++m) {
-    const uint8_t* from = g.a + (m / rows) * g.a_panel + (m % rows) * g.a_m;
-    simd().copy_byte_rows(from, channels_.stride, 1, together + m * row, taps, channels, taps);
+    const uint8_t* from = g.a + (m / rows) * g.a_m_panel + (m % rows) * g.a_m;
+    uint8_t* out = together + m * row;
+    for (int c = 0; c < channels; c += most, from += g.a_k_panel, out += g.k_panel) {
+      simd().copy_byte_rows(from, channels_.stride, 1, out, taps, std::min(most, channels - c), taps);
+    }
   }
   g.a = together;
   g.a_m = row;
-  g.a_panel = rows * row;
+  g.a_m_panel = rows * row;
+  g.k_panel = 0;
 }
 
 void IntegerConv::accumulate(const Call& call, const Parameters& at, const BytePart& x, int32_t* sums, bool further) const {
@@ -238,9 +253,9 @@ void IntegerConv::accumulate(const Call& call, const Parameters& at, const ByteP
   std::fill_n(zeros + g.m, g.n, x.zero(x_zero(call)));
   g.a_zero = zeros;
   g.b_zero = zeros + g.m;
-  const int all = static_cast<int>(call.k_count), most = channel_panels_ ? static_cast<int>(channel_panels_.length) : all;
+  const int all = static_cast<int>(call.k_count), panel = panel_channels(all), most = channels_together(call, all, g.n);
   const uint8_t* w = w_.in(call) + first_weight(call);
-  for (int done = 0; done < all; done += most, w += channel_panels_.stride, g.accumulate = true) {
+  for (int done = 0; done < all; done += most, w += most / panel * channel_panels_.stride, g.accumulate = true) {
     const int channels = std::min(most, all - done);
     const BytePart part{x.data + done * window_.x_c.stride, x.is_signed, x.shift, x.is_whole};
     g.a = w;
@@ -250,11 +265,20 @@ void IntegerConv::accumulate(const Call& call, const Parameters& at, const ByteP
   }
 }
 
+// Whole panels of channels that are one reduction: all where x is read as it lies, else those whose columns fit.
+int IntegerConv::channels_together(const Call& call, int all, int pixels) const {
+  int64_t first = 0;
+  if (reads_in_place(call, first)) return all;
+  const int panel = panel_channels(all);
+  return panel * std::max(1, most_columns(pixels) / (panel * window_.taps()));
+}
+
 void IntegerConv::accumulate_channels(const Call& call, GemmI8& g, const BytePart& x, int channels) const {
   int64_t first = 0;
-  if (!window_.single_tap(call, first) || !window_.contiguous()) return accumulate_planes(call, g, x, channels);
+  if (!reads_in_place(call, first)) return accumulate_planes(call, g, x, channels);
   g.b = x.data + first;
   g.b_k = window_.x_c.stride;
+  g.b_k_panel = g.k_panel * g.b_k;
   g.k = channels;
   simd().gemm_i8(g);
 }
@@ -262,11 +286,12 @@ void IntegerConv::accumulate_channels(const Call& call, GemmI8& g, const BytePar
 // Blocks of columns: rows are appended, and what is there is multiplied when full.
 void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart& x, int channels) const {
   const int taps = window_.taps();
-  const ptrdiff_t row = (g.n + kOverrun - 1) / kOverrun * kOverrun;
-  const int block = std::max<int>(4, static_cast<int>(kColumnBytes / static_cast<size_t>(row)) / 4 * 4);
+  const ptrdiff_t row = column_row(g.n);
+  const int block = most_columns(g.n);
   auto* columns = static_cast<uint8_t*>(scratch(kScratchColumns, static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun));
   g.b = columns;
   g.b_k = row;
+  g.b_k_panel = g.k_panel * row;
   const auto flush = [&] {
     if (g.k == 0) return;
     simd().gemm_i8(g);

@@ -438,9 +438,10 @@ void Gemm::add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bo
   g.accumulate = accumulate;
   g.a_zero = zeros;
   g.b_zero = zeros + m_;
-  g.b_panel_rows = static_cast<int>(b_k_panels_.length);
-  g.b_panel_columns = static_cast<int>(b_n_panels_.length);
+  g.k_panel = static_cast<int>(b_k_panels_.length);
+  g.a_k_panel = g.k_panel * g.a_k;
   g.b_k_panel = b_k_panels_.stride;
+  g.n_panel = static_cast<int>(b_n_panels_.length);
   g.b_n_panel = b_n_panels_.stride;
   simd().gemm_i8(g);
 }

@@ -30,58 +30,81 @@ OD_INLINE bool all_same(const int32_t* x, int n) {
 }
 OD_INLINE bool all_zero(const int32_t* x, int n) { return n == 0 || (x[0] == 0 && all_same(x, n)); }
 
-// The words of A that the tiles read: row m begins `row` bytes behind row m - 1.
+// The words of A that the tiles read: rows `row` bytes apart, or [row / kBlockRows][group / kLanes][kBlockRows][kLanes].
 struct PackedA {
+  static constexpr int kBlockRows = 16;
   const uint8_t* words;
   ptrdiff_t row;
+  bool in_blocks = false;
+
+  ptrdiff_t next() const { return (in_blocks ? kBlockRows : 1) * kLanes * 4; }  // bytes from a vector of a row to its next
+  const uint8_t* at(int m) const { return words + (in_blocks ? m / kBlockRows * kBlockRows * row + m % kBlockRows * kLanes * 4 : m * row); }
 };
 
-// A as [m][group] words, byte by byte.
-static void pack_a(const GemmI8& g, int groups, uint32_t flip, uint32_t* packed) {
-  for (int m = 0; m < g.m; ++m) {
-    const uint8_t* row = g.a + m * g.a_m;
-    uint32_t* out = packed + static_cast<ptrdiff_t>(m) * groups;
-    for (int q = 0, k = 0; q < groups; ++q) {
+// Each panel of k is filled up to whole groups.
+OD_INLINE int groups_of(int k) { return (k + kGroup - 1) / kGroup; }
+OD_INLINE int panel_of_m(const GemmI8& g) { return g.m_panel == 0 ? g.m : g.m_panel; }
+OD_INLINE int panel_of_k(const GemmI8& g) { return g.k_panel == 0 || g.k_panel > g.k ? g.k : g.k_panel; }
+OD_INLINE int groups_of(const GemmI8& g) {
+  const int panel = panel_of_k(g);
+  return panel == 0 ? 0 : g.k / panel * groups_of(panel) + groups_of(g.k % panel);
+}
+
+// A panel of A as [m][group] words, rows `row` words apart, byte by byte.
+static void pack_a(const GemmI8& g, int row, uint32_t flip, uint32_t* packed) {
+  for (int m = 0; m < g.m; ++m, packed += row) {
+    const uint8_t* from = g.a + m * g.a_m;
+    uint32_t* out = packed;
+    for (int k = 0; k < g.k; ++out) {
       uint32_t word = 0;
       for (int j = 0; j < kGroup && k < g.k; ++j, ++k) {
         if constexpr (kVnni) {
-          word |= (row[k * g.a_k] ^ flip) << (8 * j);
+          word |= (from[k * g.a_k] ^ flip) << (8 * j);
         } else {
-          const int32_t value = widen(row[k * g.a_k], g.a_signed) - g.a_zero[m];
+          const int32_t value = widen(from[k * g.a_k], g.a_signed) - g.a_zero[m];
           word |= (static_cast<uint32_t>(value) & 0xFFFFu) << (16 * j);
         }
       }
-      out[q] = word;
+      *out = word;
     }
   }
 }
 
-// The same for contiguous k and VNNI: the words are already there but for the sign.
-static void pack_a_contiguous(const GemmI8& g, int groups, uint32_t flip, uint32_t* packed) {
-  const int whole = g.k / 4, rest = g.k % 4;
-  const I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u));
-  for (int m = 0; m < g.m; ++m) {
-    const uint8_t* row = g.a + m * g.a_m;
-    uint32_t* out = packed + static_cast<ptrdiff_t>(m) * groups;
-    for (int q = 0; q < whole; q += kLanes) {
-      const int part = whole - q < kLanes ? whole - q : kLanes;
-      const I bytes = (I)load_part(reinterpret_cast<const float*>(row + 4 * q), part) ^ flips;
-      store_part_i(reinterpret_cast<int32_t*>(out + q), bytes, part);
-    }
-    if (rest == 0) continue;
-    uint32_t word = 0;
-    for (int j = 0; j < rest; ++j) word |= (row[4 * whole + j] ^ flip) << (8 * j);
-    out[whole] = word;
+#if OD_VNNI
+// The same for contiguous k: the words are already there but for the sign.
+static void pack_a_contiguous(const GemmI8& g, int row, uint32_t flip, uint32_t* packed) {
+  constexpr int kBytes = 4 * kLanes;
+  I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u)), last = flips;
+  if (g.k % kBytes != 0) last = load_bytes(reinterpret_cast<const uint8_t*>(&flips), g.k % kBytes);
+  for (int m = 0; m < g.m; ++m, packed += row) {
+    const uint8_t* from = g.a + m * g.a_m;
+    int k = 0;
+    for (; k + kBytes <= g.k; k += kBytes) store_i(packed + k / kGroup, load_i(from + k) ^ flips);
+    if (k == g.k) continue;
+    const I bytes = load_bytes(from + k, g.k - k) ^ last;
+    store_part_i(reinterpret_cast<int32_t*>(packed + k / kGroup), bytes, groups_of(g.k - k));
   }
 }
+#else
+static void pack_a_contiguous(const GemmI8& g, int row, uint32_t flip, uint32_t* packed) { pack_a(g, row, flip, packed); }
+#endif
 
 // Where the tiles may read A as it lies, it is not copied.
 static PackedA packed_a(const GemmI8& g, int groups, uint32_t flip, uint32_t* room) {
-  if (kVnni && g.a_k == 1 && flip == 0 && g.k % kGroup == 0) return {g.a, g.a_m};
-  if (kVnni && g.a_k == 1) {
-    pack_a_contiguous(g, groups, flip, room);
-  } else {
-    pack_a(g, groups, flip, room);
+  const int rows = panel_of_m(g);
+  int panel = panel_of_k(g);
+  if (panel % kGroup == 0 && g.a_k_panel == panel * g.a_k) panel = g.k;
+  if (kVnni && rows == g.m && panel == g.k && g.a_k == 1 && flip == 0 && g.k % kGroup == 0) return {g.a, g.a_m};
+  GemmI8 part = g;
+  part.m = rows;
+  auto* const pack = g.a_k == 1 ? pack_a_contiguous : pack_a;
+  for (int m = 0; m < g.m; m += rows, part.a_zero += rows) {
+    uint32_t* out = room + ptrdiff_t{m} * groups;
+    part.a = g.a + m / rows * g.a_m_panel;
+    for (int k = 0; k < g.k; k += panel, part.a += g.a_k_panel, out += groups_of(panel)) {
+      part.k = g.k - k < panel ? g.k - k : panel;
+      pack(part, groups, flip, out);
+    }
   }
   return {reinterpret_cast<const uint8_t*>(room), ptrdiff_t{groups} * 4};
 }
@@ -90,11 +113,11 @@ static PackedA packed_a(const GemmI8& g, int groups, uint32_t flip, uint32_t* ro
 static void sum_rows(const PackedA& a, int rows, int groups, bool is_signed, int32_t* sums) {
   const I ones = splat_i(0x01010101);
   for (int m = 0; m < rows; ++m) {
-    const uint8_t* row = a.words + m * a.row;
+    const uint8_t* from = a.at(m);
     I sum{};
-    for (int q = 0; q < groups; q += kLanes) {
+    for (int q = 0; q < groups; q += kLanes, from += a.next()) {
       const int part = groups - q < kLanes ? groups - q : kLanes;
-      const I bytes = load_part_i(reinterpret_cast<const int32_t*>(row + 4 * q), part);
+      const I bytes = load_part_i(reinterpret_cast<const int32_t*>(from), part);
       sum = is_signed ? dot(sum, ones, bytes) : dot(sum, bytes, ones);
     }
     alignas(64) int32_t lanes[kLanes];
@@ -129,7 +152,7 @@ OD_INLINE I pair_vector(const GemmI8& g, int k, int n) {
 
 #if OD_VNNI
 // Contiguous rows: four columns a word, a vector of bytes of each of four rows at a time.
-static void pack_b_rows(const GemmI8& g, int groups, ptrdiff_t stride, uint32_t flip, uint32_t* packed) {
+static void pack_b_rows(const GemmI8& g, int groups, ptrdiff_t panel, uint32_t flip, uint32_t* packed) {
   constexpr int kColumns = 4 * kLanes;
   const I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u));
   for (int q = 0; q < groups; ++q) {
@@ -143,72 +166,87 @@ static void pack_b_rows(const GemmI8& g, int groups, ptrdiff_t stride, uint32_t 
         if (j < there) rows[j] = load_bytes(row + j * g.b_k + n, part) ^ flips;
       }
       interleave_bytes(rows, words);
-      int32_t* out = reinterpret_cast<int32_t*>(packed + q * stride + n);
+      uint32_t* const out = packed + q * kLanes + n / kLanes * panel;
 #pragma GCC unroll 4
       for (int v = 0; v < kGroup; ++v) {
-        if (v * kLanes < part) store_i(out + v * kLanes, words[v]);
+        if (v * kLanes < part) store_i(out + v * panel, words[v]);
       }
     }
   }
 }
 #else
-static void pack_b_rows(const GemmI8& g, int groups, ptrdiff_t stride, uint32_t flip, uint32_t* packed) {
-  for (int q = 0; q < groups; ++q) {
-    uint32_t* out = packed + q * stride;
+static void pack_b_rows(const GemmI8& g, int groups, ptrdiff_t panel, uint32_t flip, uint32_t* packed) {
+  for (int q = 0; q < groups; ++q, packed += kLanes) {
     int n = 0;
-    for (; q < g.k / kGroup && n + kLanes <= g.n; n += kLanes) store_i(out + n, pair_vector(g, q * kGroup, n));
-    for (; n < g.n; ++n) out[n] = group_of_b(g, q * kGroup, n, flip);
+    for (; q < g.k / kGroup && n + kLanes <= g.n; n += kLanes) store_i(packed + n / kLanes * panel, pair_vector(g, q * kGroup, n));
+    for (; n < g.n; ++n) packed[n / kLanes * panel + n % kLanes] = group_of_b(g, q * kGroup, n, flip);
   }
 }
 #endif
 
-// B as [group][columns rounded up to kLanes] words.
-static void pack_b(const GemmI8& g, int groups, ptrdiff_t stride, uint32_t flip, uint32_t* packed) {
-  if (g.b_n == 1) return pack_b_rows(g, groups, stride, flip, packed);
+// B as [columns / kLanes][group][kLanes] words, the first of those `panel` words apart.
+static void pack_b(const GemmI8& g, int groups, ptrdiff_t panel, uint32_t flip, uint32_t* packed) {
+  if (g.b_n == 1) return pack_b_rows(g, groups, panel, flip, packed);
   const bool aligned = reinterpret_cast<uintptr_t>(g.b) % 4 == 0;
   const bool words = kVnni && g.b_k == 1 && g.b_n % 4 == 0 && aligned;  // columns hold whole groups
   const int whole = words ? g.k / kGroup : 0;
-  if (words) {
-    transpose(reinterpret_cast<const float*>(g.b), g.b_n / 4, g.n, whole, reinterpret_cast<float*>(packed), stride);
-    const I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u));
-    for (ptrdiff_t i = 0; flip != 0 && i < whole * stride; i += kLanes) store_i(packed + i, load_i(packed + i) ^ flips);
-  }
-  for (int q = whole; q < groups; ++q) {
-    for (int n = 0; n < g.n; ++n) packed[q * stride + n] = group_of_b(g, q * kGroup, n, flip);
+  const I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u));
+  for (int first = 0; first < g.n; first += kLanes, packed += panel) {
+    const int columns = g.n - first < kLanes ? g.n - first : kLanes;
+    if (words) {
+      const uint8_t* const from = g.b + first * g.b_n;
+      transpose(reinterpret_cast<const float*>(from), g.b_n / 4, columns, whole, reinterpret_cast<float*>(packed), kLanes);
+      for (int q = 0; flip != 0 && q < whole; ++q) store_i(packed + q * kLanes, load_i(packed + q * kLanes) ^ flips);
+    }
+    for (int q = whole; q < groups; ++q) {
+      for (int n = 0; n < columns; ++n) packed[q * kLanes + n] = group_of_b(g, q * kGroup, first + n, flip);
+    }
   }
 }
 
 // Of each panel of B.
-static void pack_panels(const GemmI8& g, ptrdiff_t stride, uint32_t flip, uint32_t* packed) {
-  const int depth = g.b_panel_rows == 0 ? g.k : g.b_panel_rows, width = g.b_panel_columns == 0 ? g.n : g.b_panel_columns;
-  GemmI8 panel = g;
-  for (int k = 0; k < g.k; k += depth) {
+static void pack_panels(const GemmI8& g, ptrdiff_t panel, uint32_t flip, uint32_t* packed) {
+  const int depth = panel_of_k(g), width = g.n_panel == 0 ? g.n : g.n_panel;
+  GemmI8 part = g;
+  for (int k = 0; k < g.k; k += depth, packed += groups_of(depth) * kLanes) {
     for (int n = 0; n < g.n; n += width) {
-      panel.k = g.k - k < depth ? g.k - k : depth;
-      panel.n = g.n - n < width ? g.n - n : width;
-      panel.b = g.b + k / depth * g.b_k_panel + n / width * g.b_n_panel;
-      panel.b_zero = g.b_zero + n;
-      pack_b(panel, (panel.k + kGroup - 1) / kGroup, stride, flip, packed + k / kGroup * stride + n);
+      part.k = g.k - k < depth ? g.k - k : depth;
+      part.n = g.n - n < width ? g.n - n : width;
+      part.b = g.b + k / depth * g.b_k_panel + n / width * g.b_n_panel;
+      part.b_zero = g.b_zero + n;
+      pack_b(part, groups_of(part.k), panel, flip, packed + n / kLanes * panel);
     }
   }
 }
 
-// sums[n] = sum over k of the packed bytes of B (VNNI).
-static void sum_columns(const uint32_t* packed, int groups, ptrdiff_t stride, bool is_unsigned, int32_t* sums) {
+// B as the tiles read it (pack_b), and the sums of its columns where zero points need them.
+struct PackedB {
+  uint32_t* words;
+  int groups;
+  ptrdiff_t panel;
+  int columns;  // rounded up to kLanes
+  int32_t* sums;
+  bool summed;
+};
+
+// The sums over k of the packed bytes (VNNI).
+static void sum_columns(PackedB& b, bool is_unsigned) {
   const I ones = splat_i(0x01010101);
-  for (ptrdiff_t n = 0; n < stride; n += kLanes) {
+  for (int n = 0; n < b.columns; n += kLanes) {
+    const uint32_t* from = b.words + n / kLanes * b.panel;
     I sum{};
-    for (int q = 0; q < groups; ++q) {
-      const I bytes = load_i(packed + q * stride + n);
+    for (int q = 0; q < b.groups; ++q) {
+      const I bytes = load_i(from + q * kLanes);
       sum = is_unsigned ? dot(sum, bytes, ones) : dot(sum, ones, bytes);
     }
-    store_i(sums + n, sum);
+    store_i(b.sums + n, sum);
   }
+  b.summed = true;
 }
 
 template <int MR, int NV, bool BUnsigned>
-static void tile_i8(const GemmI8& g, int groups, PackedA from, const uint32_t* b, ptrdiff_t b_row, int32_t* c,
-                    const int32_t* start, const int32_t* row_start, int part) {
+static void tile_i8(const GemmI8& g, int groups, PackedA from, const uint32_t* b, ptrdiff_t panel, int32_t* c, const int32_t* start,
+                    const int32_t* row_start, int part) {
   const uint8_t* a = from.words;
   const ptrdiff_t a_row = from.row;
   I acc[MR][NV];
@@ -218,10 +256,10 @@ static void tile_i8(const GemmI8& g, int groups, PackedA from, const uint32_t* b
 #pragma GCC unroll 8
     for (int m = 0; m < MR; ++m) acc[m][v] = add_wrap(first, splat_i(row_start[m]));
   }
-  for (int q = 0; q < groups; ++q, a += 4, b += b_row) {
+  for (int q = 0; q < groups; ++q, a += 4, b += kLanes) {
     I row[NV];
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) row[v] = load_i(b + v * kLanes);
+    for (int v = 0; v < NV; ++v) row[v] = load_i(b + v * panel);
 #pragma GCC unroll 8
     for (int m = 0; m < MR; ++m) {
       const I factor = splat_i(load_word(a + m * a_row));
@@ -273,76 +311,87 @@ OD_INLINE void correct_zero_points(const GemmI8& g, const Packing& how, const in
   }
 }
 
-// B as the tiles read it, and the sums of its columns where zero points need them.
-struct PackedB {
-  uint32_t* words;
-  int groups;
-  ptrdiff_t stride;
-  int32_t* sums;
-  bool summed;
-};
-
 // What the sums of the tiles start from, element [m][n] from start[n] + row_start[m], and the sums of bytes where zero
 // points need them. True when that corrects all zero points: one for all rows of A and one for all columns of B (the
 // usual case).
 OD_INLINE bool start_sums(const GemmI8& g, const Packing& how, const PackedA& a, int32_t* a_sums, int32_t* row_start, PackedB& b, int32_t* start) {
-  const size_t rows = static_cast<size_t>(g.m) * 4, columns = static_cast<size_t>(b.stride) * 4;
+  const size_t rows = static_cast<size_t>(g.m) * 4, columns = static_cast<size_t>(b.columns) * 4;
   __builtin_memset(row_start, 0, rows);
   __builtin_memset(start, 0, columns);
   if (!kVnni) return true;  // zero points are taken from the values
   const bool same = all_same(g.a_zero, g.m) && all_same(g.b_zero, g.n);
   const auto az = static_cast<uint32_t>(g.a_zero[0] + how.a_shift), bz = static_cast<uint32_t>(g.b_zero[0] + how.b_shift);
-  if (!b.summed && (!same || az != 0)) {
-    sum_columns(b.words, b.groups, b.stride, how.b_unsigned, b.sums);
-    b.summed = true;
-  }
+  if (!b.summed && (!same || az != 0)) sum_columns(b, how.b_unsigned);
   if (!same || bz != 0) sum_rows(a, g.m, b.groups, how.b_unsigned, a_sums);
   if (!same) return false;
   const I factor = splat_i(static_cast<int32_t>(0u - az));
-  for (ptrdiff_t n = 0; az != 0 && n < b.stride; n += kLanes) store_i(start + n, mul_wrap(factor, load_i(b.sums + n)));
+  for (ptrdiff_t n = 0; az != 0 && n < b.columns; n += kLanes) store_i(start + n, mul_wrap(factor, load_i(b.sums + n)));
   for (int m = 0; bz != 0 && m < g.m; ++m) {
     row_start[m] = static_cast<int32_t>((static_cast<uint32_t>(g.k) * az - static_cast<uint32_t>(a_sums[m])) * bz);
   }
   return true;
 }
 
-// Rows of A that lie side by side, with all of B.
-static void multiply_rows(const GemmI8& g, const Packing& how, PackedB& b, int32_t* start) {
+// One way to multiply: how A is packed, and the sums, from start[n] + row_start[m]. Rows and groups are read in blocks of
+// so many; where that is more than a row, panels of rows come together.
+struct ProductI8 {
+  int rows, groups;
+  PackedA (*pack)(const GemmI8&, int groups, uint32_t flip, uint32_t* room);
+  void (*multiply)(const GemmI8&, const Packing&, PackedA, const PackedB&, const int32_t* start, const int32_t* row_start);
+};
+OD_INLINE ptrdiff_t in_whole(int n, int block) { return ptrdiff_t{(n + block - 1) / block} * block; }
+
+static void multiply_tiles(const GemmI8& g, const Packing& how, PackedA a, const PackedB& b, const int32_t* start, const int32_t* row_start) {
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
-  auto* a_room = static_cast<uint32_t*>(scratch(kScratchPackA, (static_cast<size_t>(g.m) * b.groups + 2 * g.m + 1) * 4));
-  const PackedA a = packed_a(g, b.groups, how.a_flip, a_room);
-  auto* a_sums = reinterpret_cast<int32_t*>(a_room + static_cast<ptrdiff_t>(g.m) * b.groups);
-  int32_t* const row_start = a_sums + g.m;
-  const bool corrected = start_sums(g, how, a, a_sums, row_start, b, start);
   const auto* tiles = kVnni && how.b_unsigned ? TilesI8<kVnni>::kOf : TilesI8<false>::kOf;
   for (int n = 0; n < g.n;) {
     const int vectors = panel_vectors((g.n - n + kLanes - 1) / kLanes);
     const int width = vectors * kLanes < g.n - n ? vectors * kLanes : g.n - n;
+    const uint32_t* const words = b.words + n / kLanes * b.panel;
     for (int m = 0, step = 0; m < g.m; m += kRows[step]) {
       while (kRows[step] > g.m - m) ++step;
-      tiles[step][vectors - 1](g, b.groups, {a.words + m * a.row, a.row}, b.words + n, b.stride, g.c + m * g.c_m + n, start + n,
+      tiles[step][vectors - 1](g, b.groups, {a.words + m * a.row, a.row}, words, b.panel, g.c + m * g.c_m + n, start + n,
                                row_start + m, width - (vectors - 1) * kLanes);
     }
     n += width;
   }
+}
+
+static void multiply_rows(const GemmI8& g, const Packing& how, PackedB& b, int32_t* start, const ProductI8& by) {
+  const ptrdiff_t words = in_whole(g.m, by.rows) * in_whole(b.groups, by.groups);
+  auto* a_room = static_cast<uint32_t*>(scratch(kScratchPackA, static_cast<size_t>(words + 2 * g.m + 1) * 4));
+  const PackedA a = by.pack(g, b.groups, how.a_flip, a_room);
+  auto* a_sums = reinterpret_cast<int32_t*>(a_room + words);
+  int32_t* const row_start = a_sums + g.m;
+  const bool corrected = start_sums(g, how, a, a_sums, row_start, b, start);
+  by.multiply(g, how, a, b, start, row_start);
   if (!corrected) correct_zero_points(g, how, a_sums, b.sums);
 }
 
-static void gemm_i8(const GemmI8& g) {
+static void multiply_i8(const GemmI8& g, const ProductI8& by) {
   if (g.m == 0 || g.n == 0) return;
   const Packing how = packing_of(g);
+  const int panels = (g.n + kLanes - 1) / kLanes;
   PackedB b{};
-  b.groups = (g.k + kGroup - 1) / kGroup;
-  b.stride = (g.n + kLanes - 1) / kLanes * kLanes;
-  b.words = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(b.stride) * (b.groups + 2) * 4));
-  b.sums = reinterpret_cast<int32_t*>(b.words + b.stride * b.groups);
-  pack_panels(g, b.stride, how.b_flip, b.words);
+  b.groups = groups_of(g);
+  b.columns = panels * kLanes;
+  const ptrdiff_t held = ptrdiff_t{b.groups} * kLanes, read = in_whole(b.groups, by.groups) * kLanes;
+  b.panel = read + kLanes;  // else panels may lie 4 KiB apart
+  b.words = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(panels * b.panel + 2 * b.columns) * 4));
+  b.sums = reinterpret_cast<int32_t*>(b.words + panels * b.panel);
+  pack_panels(g, b.panel, how.b_flip, b.words);
+  for (int p = 0; read > held && p < panels; ++p) __builtin_memset(b.words + p * b.panel + held, 0, static_cast<size_t>(read - held) * 4);
   GemmI8 rows = g;
-  rows.m = g.a_panel_rows == 0 ? g.m : g.a_panel_rows;
-  for (int m = 0; m < g.m; m += rows.m, rows.a += g.a_panel, rows.c += rows.m * g.c_m, rows.a_zero += rows.m) {
-    multiply_rows(rows, how, b, b.sums + b.stride);
+  if (by.rows == 1) {
+    rows.m = panel_of_m(g);
+    rows.m_panel = 0;
+  }
+  for (int m = 0; m < g.m; m += rows.m, rows.a += g.a_m_panel, rows.c += rows.m * g.c_m, rows.a_zero += rows.m) {
+    multiply_rows(rows, how, b, b.sums + b.columns, by);
   }
 }
+
+static void gemm_i8(const GemmI8& g) { multiply_i8(g, {1, 1, packed_a, multiply_tiles}); }
 
 // One vector of a row as onnxruntime computes it: the sum as f32 times the scale, saturated, rounded half to even.
 // `low` and `high` are what `zero` leaves of the type.

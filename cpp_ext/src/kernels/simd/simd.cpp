@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simd.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -15,8 +21,21 @@ const SimdLevel& avx2_level();
 const SimdLevel& avxvnni_level();
 const SimdLevel& avx512_level();
 const SimdLevel& avx512bf16_level();
+const SimdLevel& amx_level();
 
 namespace {
+
+#if defined(__x86_64__) && defined(OD_AVX512)
+// Whether the processor has tiles of bytes, and Linux lets this process use them: their registers are large, so it
+// asks (Documentation/arch/x86/xstate.rst). It refuses where a thread has too small a stack for signals.
+bool may_use_amx() {
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;                // of EDX
+  constexpr long kRequest = 0x1023, kTileData = 18;                     // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTile) == 0 || (d & kInt8) == 0) return false;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+#endif
 
 const SimdLevel* level_named(std::string_view name) {
 #if defined(__x86_64__)
@@ -25,7 +44,9 @@ const SimdLevel* level_named(std::string_view name) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vnni");
-  if (name == "avx512bf16" && avx512 && __builtin_cpu_supports("avx512bf16")) return &avx512bf16_level();
+  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  if (name == "amx" && bf16 && may_use_amx()) return &amx_level();
+  if (name == "avx512bf16" && bf16) return &avx512bf16_level();
   if (name == "avx512" && avx512) return &avx512_level();
 #endif
 #ifdef OD_AVX2

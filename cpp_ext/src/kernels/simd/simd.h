@@ -72,11 +72,14 @@ struct GemmI8 {
   const int32_t* a_zero;  // m values
   const int32_t* b_zero;  // n values
   // Panels of so many of the m rows, each so far behind the one before; 0: one panel.
-  int a_panel_rows;
-  ptrdiff_t a_panel;
-  // Panels of so many of b's k rows, a multiple of 4, and of so many of its columns, a multiple of kOverrun.
-  int b_panel_rows, b_panel_columns;
-  ptrdiff_t b_k_panel, b_n_panel;
+  int m_panel;
+  ptrdiff_t a_m_panel;
+  // k in panels of so many, of a and of b; 0: one panel.
+  int k_panel;
+  ptrdiff_t a_k_panel, b_k_panel;
+  // Panels of so many of b's columns, a multiple of kOverrun; 0: one panel.
+  int n_panel;
+  ptrdiff_t b_n_panel;
 };
 
 // y[m][n] = saturate(round((x[m][n] + bias[m * bias_m]) * scale[m * scale_m + n * scale_n]) + zero), contiguous along
@@ -269,7 +272,7 @@ struct SimdLevel {
   }
 };
 
-constexpr const char* kSimdLevels[] = {"portable", "avx2", "avxvnni", "avx512", "avx512bf16"};  // lowest first
+constexpr const char* kSimdLevels[] = {"portable", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"};  // lowest first
 
 // The level in use: the highest that the processor has, or the one that ONEDISPATCH_SIMD in the environment names.
 const SimdLevel& simd();
@@ -279,6 +282,6 @@ bool use_simd(std::string_view name);
 // At least `bytes` of this thread's memory, 64-byte aligned, kept until its next request for the
 // same slot. Contents are zero at first and then whatever the slot held before.
 void* scratch(int slot, size_t bytes);
-enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchWords, kScratchOtherWords, kScratchResult, kScratchPart, kScratchSlots };
+enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchWords, kScratchOtherWords, kScratchResult, kScratchPart, kScratchTiles, kScratchSlots };
 
 }  // namespace onedispatch::kernels

@@ -104,4 +104,5 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_logic.h"
 #include "level_table.h"
 #include "level_pairs.h"
+#include "level_amx.h"
 #endif

@@ -95,9 +95,10 @@ class Join {
   bool covers(Group& group) const;
   std::optional<Byte> byte_at(const Chunk& chunk, int64_t byte);
   uint32_t whole_words(const Group& group, uint32_t dim) const;
+  bool has_panels_of_bytes() const;
   uint32_t panels_together(uint32_t members, uint32_t panels) const;
   int64_t elements_of(const Origin& tile) const;
-  static uint32_t units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements);
+  uint32_t units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements) const;
   Origin tile_of(const Group& group) const;
   bool make(const Group& group, std::vector<JoinedPart>& made);
   bool make(const Group& group, const Origin& origin, const Origin& tile, JoinedPart& part);

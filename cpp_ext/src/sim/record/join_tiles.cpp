@@ -9,7 +9,8 @@ namespace onedispatch::sim {
 
 namespace {
 
-constexpr int64_t kTileElements = 16384;  // of a joined tile's result: tens of microseconds of work
+constexpr int64_t kTileElements = 32768;  // of a joined tile's result: its operands are packed once for it
+constexpr int64_t kTileSums = 65536;      // the same of bytes, which are multiplied much sooner than packed
 constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
@@ -32,11 +33,15 @@ uint32_t Join::whole_words(const Group& group, uint32_t dim) const {
   return static_cast<uint32_t>(members);
 }
 
+bool Join::has_panels_of_bytes() const {
+  const auto is_bytes = [](const OperandShape& operand) { return operand.panels && operand.element == 1; };
+  return std::any_of(shape_->operands.begin(), shape_->operands.end(), is_bytes);
+}
+
 // How many panels of `members` each: as few as fill vectors best, or, of bytes, many, since what they are multiplied with
 // is packed once for all of them.
 uint32_t Join::panels_together(uint32_t members, uint32_t panels) const {
-  const auto is_bytes = [](const OperandShape& operand) { return operand.panels && operand.element == 1; };
-  if (std::any_of(shape_->operands.begin(), shape_->operands.end(), is_bytes)) return std::min(panels, std::max(1u, kBytesTogether / members));
+  if (has_panels_of_bytes()) return std::min(panels, std::max(1u, kBytesTogether / members));
   const auto used = [members](uint32_t n) { return static_cast<double>(n * members) / ((n * members + kLanes - 1) / kLanes * kLanes); };
   uint32_t best = 1;
   for (uint32_t n = 2; n <= panels && n * members <= kMostTogether; ++n)
@@ -56,8 +61,9 @@ int64_t Join::elements_of(const Origin& tile) const {
 
 // A tile's units along d of which there are `whole`: as many as there is room for beside so many elements for each unit, at
 // most `most`, in multiples of `step`. Tiles are about the same size.
-uint32_t Join::units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements) {
-  const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, kTileElements / elements)));
+uint32_t Join::units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements) const {
+  const int64_t in_all = has_panels_of_bytes() ? kTileSums : kTileElements;
+  const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, in_all / elements)));
   const uint32_t tiles = (whole + room - 1) / room;
   return ((whole + tiles - 1) / tiles + step - 1) / step * step;
 }
@@ -68,7 +74,7 @@ Join::Origin Join::tile_of(const Group& group) const {
   const auto lies_whole = [&](uint32_t d) { return joined_[d] && !divided_[d]; };
   Origin tile{}, row{};  // row: of one member along each dimension that lies whole
   auto tiles = static_cast<uint32_t>(groups_.size());
-  uint32_t outer = OD_MAX_DIMS, inner = OD_MAX_DIMS;  // of dimensions that lie whole
+  uint32_t longest = OD_MAX_DIMS, inner = OD_MAX_DIMS;  // of dimensions that lie whole; threads share the longest
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     tile[d] = shape_->dims[d].tile;
     if (joined_[d] && divided_[d]) {
@@ -78,7 +84,7 @@ Join::Origin Join::tile_of(const Group& group) const {
     }
     row[d] = lies_whole(d) ? 1 : tile[d];
     if (!lies_whole(d) || length(d) < 2) continue;
-    outer = d;
+    if (longest == OD_MAX_DIMS || length(d) >= length(longest)) longest = d;
     if (inner == OD_MAX_DIMS) inner = d;
   }
   const uint32_t least = shape_->k_extent < kLeastSummed ? 1 : (kLeastTiles + tiles - 1) / tiles;
@@ -86,7 +92,7 @@ Join::Origin Join::tile_of(const Group& group) const {
     if (!lies_whole(d)) continue;
     // Rows come whole before there are several.
     const int64_t elements = d == inner ? elements_of(row) : elements_of(tile) / tile[d];
-    const uint32_t most = d == outer ? (length(d) + least - 1) / least : length(d);
+    const uint32_t most = d == longest ? (length(d) + least - 1) / least : length(d);
     tile[d] = std::min(length(d), std::max(tile[d], units_of(length(d), most, whole_words(group, d), elements)));
   }
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
