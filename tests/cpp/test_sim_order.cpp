@@ -167,7 +167,7 @@ Accesses random_accesses(Random& random) {
 
 TEST(Order, AgreesWithAModelOfWords) {
   Random random(11);
-  int ordered = 0, impossible = 0;
+  int ordered = 0, impossible = 0, circles = 0;
   for (int round = 0; round < 3000; ++round) {
     Accesses run = random_accesses(random);
     const auto expected = run.levels_of_model();
@@ -177,6 +177,11 @@ TEST(Order, AgreesWithAModelOfWords) {
     std::vector<uint32_t> levels;
     try {
       levels = order.levels(run.parts, run.stored, run.ends, Accesses::kOccurrences);
+    } catch (const Circle& circle) {
+      ASSERT_EQ(expected, nullptr) << "in round " << round;
+      EXPECT_TRUE(std::is_sorted(circle.occurrences.begin(), circle.occurrences.end()) && !circle.occurrences.empty());
+      ++circles;
+      continue;
     } catch (const NotRecordable&) {
       ASSERT_EQ(expected, nullptr) << "in round " << round;
       ++impossible;
@@ -191,6 +196,7 @@ TEST(Order, AgreesWithAModelOfWords) {
   }
   EXPECT_GT(ordered, 100);
   EXPECT_GT(impossible, 100);
+  EXPECT_GT(circles, 100);
 }
 
 // A recording of views alone, each of rows of device memory.

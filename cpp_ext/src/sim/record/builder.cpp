@@ -57,7 +57,36 @@ class StoredWords {
 // Whether `next` lies behind the words, in the chunk and in device memory.
 bool goes_on(const Stored& one, const Stored& next) { return one.argument == next.argument && one.first + one.words == next.first && one.local + one.words == next.local; }
 
+// Makes what each core did of the occurrences one of its own: cores that have no tile of an operation count fewer times
+// that they begin with one like it. False if each has one already.
+bool divide(Dataflow& flow, const std::vector<uint32_t>& occurrences) {
+  const uint32_t before = flow.occurrences;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> of_core;
+  std::unordered_map<uint32_t, bool> begun;
+  for (Unit& unit : flow.units) {
+    if (!std::binary_search(occurrences.begin(), occurrences.end(), unit.occurrence)) continue;
+    const auto [at, added] = of_core.try_emplace({unit.occurrence, unit.core}, unit.occurrence);
+    bool& first = begun[unit.occurrence];
+    if (added && first) at->second = flow.occurrences++;
+    first = true;
+    unit.occurrence = at->second;
+  }
+  return flow.occurrences != before;
+}
+
 }  // namespace
+
+std::shared_ptr<Recording> RecordingBuilder::make(Dataflow flow, const DdrRegions& regions) {
+  for (;;) {
+    RecordingBuilder builder(std::move(flow), regions);
+    try {
+      return builder.make();
+    } catch (const Circle& circle) {
+      if (!divide(builder.flow_, circle.occurrences)) throw;
+    }
+    flow = std::move(builder.flow_);
+  }
+}
 
 RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
     : flow_(std::move(flow)),

@@ -14,12 +14,12 @@ namespace onedispatch::sim {
 
 class RecordingBuilder {
  public:
-  RecordingBuilder(Dataflow flow, const DdrRegions& regions);
-
   // Throws NotRecordable where the run cannot be made again.
-  std::shared_ptr<Recording> make();
+  static std::shared_ptr<Recording> make(Dataflow flow, const DdrRegions& regions);
 
  private:
+  RecordingBuilder(Dataflow flow, const DdrRegions& regions);
+  std::shared_ptr<Recording> make();
   void add_views();
   void add_calls();
   void add_stores();

@@ -42,6 +42,7 @@ struct FlowCall {
 struct Unit {
   std::shared_ptr<const CallableOperation> operation;
   uint32_t occurrence = 0;
+  uint32_t core = 0;
   uint32_t calls = 0;
   uint32_t out_bytes = 0, scratch_bytes = 0;
   uint32_t out_segment = ~0u, scratch_segment = ~0u;

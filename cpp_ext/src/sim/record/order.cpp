@@ -2,6 +2,7 @@
 #include "sim/record/order.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace onedispatch::sim {
 
@@ -64,7 +65,7 @@ void Order::mark_deciding() {
 }
 
 void Order::precede(uint32_t first, uint32_t second) {
-  if (first == second) throw NotRecordable{"tiles of one operation depend on each other"};
+  if (first == second) throw Circle({first});
   edges_.insert(edge(first, second));
 }
 
@@ -181,25 +182,36 @@ std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, c
 }
 
 std::vector<uint32_t> Order::sorted(uint32_t occurrences) const {
-  std::vector<std::vector<uint32_t>> later(occurrences);
-  std::vector<uint32_t> before(occurrences, 0), level(occurrences, 0), ready;
-  for (const uint64_t edge : edges_) {
-    later[edge >> 32].push_back(static_cast<uint32_t>(edge));
-    ++before[static_cast<uint32_t>(edge)];
-  }
-  for (uint32_t i = 0; i < occurrences; ++i)
-    if (before[i] == 0) ready.push_back(i);
-  uint32_t done = 0;
-  for (; !ready.empty(); ++done) {
-    const uint32_t one = ready.back();
-    ready.pop_back();
-    for (const uint32_t next : later[one]) {
-      level[next] = std::max(level[next], level[one] + 1);
-      if (--before[next] == 0) ready.push_back(next);
+  std::vector<uint32_t> level(occurrences, 0);
+  // Those in circles, between two, or behind one: in front of one, if backwards. Finds levels, unless backwards.
+  const auto in_circle = [&](bool backwards) {
+    std::vector<std::vector<uint32_t>> later(occurrences);
+    std::vector<uint32_t> before(occurrences, 0), ready, left;
+    for (const uint64_t edge : edges_) {
+      const auto from = static_cast<uint32_t>(edge >> 32), to = static_cast<uint32_t>(edge);
+      later[backwards ? to : from].push_back(backwards ? from : to);
+      ++before[backwards ? from : to];
     }
-  }
-  if (done != occurrences) throw NotRecordable{"operations depend on each other in a circle"};
-  return level;
+    for (uint32_t i = 0; i < occurrences; ++i)
+      if (before[i] == 0) ready.push_back(i);
+    while (!ready.empty()) {
+      const uint32_t one = ready.back();
+      ready.pop_back();
+      for (const uint32_t next : later[one]) {
+        if (!backwards) level[next] = std::max(level[next], level[one] + 1);
+        if (--before[next] == 0) ready.push_back(next);
+      }
+    }
+    for (uint32_t i = 0; i < occurrences; ++i)
+      if (before[i] != 0) left.push_back(i);
+    return left;
+  };
+  const std::vector<uint32_t> behind = in_circle(false);
+  if (behind.empty()) return level;
+  const std::vector<uint32_t> ahead = in_circle(true);
+  std::vector<uint32_t> both;
+  std::set_intersection(behind.begin(), behind.end(), ahead.begin(), ahead.end(), std::back_inserter(both));
+  throw Circle(std::move(both));
 }
 
 std::vector<WordRange> Order::ranges(WordSet Argument::*set) const {

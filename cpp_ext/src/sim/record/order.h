@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "sim/array/ddr.h"
@@ -13,6 +14,12 @@
 #include "sim/record/word_set.h"
 
 namespace onedispatch::sim {
+
+// Occurrences that wait for each other, and what lies between them: in one of them are tiles of several operations.
+struct Circle : NotRecordable {
+  explicit Circle(std::vector<uint32_t> members) : NotRecordable{"operations depend on each other in a circle"}, occurrences(std::move(members)) {}
+  std::vector<uint32_t> occurrences;  // in order
+};
 
 class Order {
  public:
@@ -23,7 +30,7 @@ class Order {
   void reads_access(uint32_t occurrence, uint32_t access);
 
   // The level of each occurrence: it depends on lower ones alone. What accesses store is in the order in which it
-  // happened, and ends for each where `ends` says. Throws NotRecordable where there is no such order.
+  // happened, and ends for each where `ends` says. Throws Circle where there is no such order.
   std::vector<uint32_t> levels(const std::vector<Recording::Part>& parts, const std::vector<Stored>& stored, const std::vector<uint32_t>& ends, uint32_t occurrences);
   // Occurrence `to` reads what `from` left on the chip.
   struct Handed {
