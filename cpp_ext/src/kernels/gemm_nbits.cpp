@@ -170,39 +170,24 @@ const float* GemmNbits::row(const Operand& values, const Call& call, int64_t at,
   return words_in<float>(values, call, at, n_, slot);
 }
 
-// Weights [block][n] of a block less their zero points, times their scales where those are given. A byte holds two
-// weights of 4 bits, the earlier one below.
+// Weights [block][n] of a block less their zero points, times their scales where those are given.
 void GemmNbits::widen(const Call& call, const ChunkOffsets& at, int64_t block, const float* scale, float* weights) const {
   const size_t n = static_cast<size_t>(n_);
-  const uint8_t* from = b_.in(call) + at.b + block * b_.axes[0].stride;
-  auto* apart = static_cast<uint8_t*>(scratch(kScratchColumns, 2 * n));
+  PackedWeights packed{b_.in(call) + at.b + block * b_.axes[0].stride, static_cast<int>(bytes_), n_, static_cast<int>(bits_), nullptr, scale, weights};
   const bool floats = zero_.present && zero_.dtype != params::dtype::u8;
-  const float one = 1.0f;
-  const auto middle = static_cast<uint8_t>(1u << (bits_ - 1));
-  const uint8_t* zeros = zero_.present && !floats ? zero_.in(call) + at.zero + block * n_ : &middle;
-  const float* shifts = floats ? row(zero_, call, at.zero + block * n_, kScratchPlan) : nullptr;
-  const auto widen_row = [&](const uint8_t* x, float* to) {
-    const uint8_t none = 0;
-    const uint8_t* less = floats ? &none : zeros;
-    const bool scales_now = scale != nullptr && !floats;
-    simd().dequantise(params::dtype::u8, x, 1, scales_now ? scale : &one, scales_now ? 1 : 0, less, less == zeros && zero_.present ? 1 : 0, to, n);
-    if (!floats) return;
+  if (!floats) {
+    if (zero_.present) packed.zero = zero_.in(call) + at.zero + block * n_;
+    return simd().widen_weights(packed);
+  }
+  auto* none = static_cast<uint8_t*>(scratch(kScratchColumns, n));
+  std::fill_n(none, n, uint8_t{0});
+  packed.zero = none;
+  packed.scale = nullptr;
+  simd().widen_weights(packed);
+  const float* shifts = row(zero_, call, at.zero + block * n_, kScratchPlan);
+  for (float* to = weights; to != weights + static_cast<size_t>(block_) * n; to += n) {
     simd().binary(func::sub_, to, 1, shifts, 1, to, n);
     if (scale != nullptr) simd().binary(func::mul_, to, 1, scale, 1, to, n);
-  };
-  for (int64_t byte = 0; byte < bytes_; ++byte, from += n) {
-    if (bits_ == 8) {
-      widen_row(from, weights);
-      weights += n;
-      continue;
-    }
-    for (size_t i = 0; i < n; ++i) {
-      apart[i] = from[i] & 15;
-      apart[n + i] = static_cast<uint8_t>(from[i] >> 4);
-    }
-    widen_row(apart, weights);
-    widen_row(apart + n, weights + n);
-    weights += 2 * n;
   }
 }
 

@@ -60,6 +60,34 @@ static void dequantise(uint32_t dtype, const void* x, int sx, const float* scale
   });
 }
 
+static void widen_weights(const PackedWeights& w) {
+  for (int n = 0; n < w.n; n += kLanes) {
+    const int part = w.n - n < kLanes ? w.n - n : kLanes;
+    const auto bytes = [part](const uint8_t* p) {
+      if (part == kLanes) return widen_bytes(p);
+      uint8_t some[16]{};
+      __builtin_memcpy(some, p, static_cast<size_t>(part));
+      return widen_bytes(some);
+    };
+    const I zero = w.zero == nullptr ? splat_i(1 << (w.bits - 1)) : bytes(w.zero + n);
+    const F scale = w.scale == nullptr ? splat(1.0f) : load_part(w.scale + n, part);
+    float* y = w.y + n;
+    const auto put = [&](I weight) {
+      store_part(y, __builtin_convertvector(weight - zero, F) * scale, part);
+      y += w.n;
+    };
+    for (const uint8_t *x = w.x + n, *end = x + ptrdiff_t{w.rows} * w.n; x != end; x += w.n) {
+      const I both = bytes(x);
+      if (w.bits == 8) {
+        put(both);
+      } else {
+        put(both & splat_i(15));
+        put((I)((U)both >> 4));
+      }
+    }
+  }
+}
+
 // Within what T has, rounded to even.
 template <class T>
 OD_INLINE T nearest(float v) {

@@ -82,6 +82,16 @@ struct GemmI8 {
   ptrdiff_t b_n_panel;
 };
 
+// y[k][n] = (weight - zero[n]) * scale[n]. A byte has a weight of 8 bits, or two of 4, the earlier along k below; rows of
+// n bytes.
+struct PackedWeights {
+  const uint8_t* x;
+  int rows, n, bits;
+  const uint8_t* zero;  // nullptr: the middle of what a weight can be
+  const float* scale;   // nullptr: 1
+  float* y;
+};
+
 // y[m][n] = saturate(round((x[m][n] + bias[m * bias_m]) * scale[m * scale_m + n * scale_n]) + zero), contiguous along
 // n; the biased sum wraps. scale_n is 0 or 1; bias: nullptr for none.
 struct Requantise {
@@ -245,6 +255,7 @@ struct SimdLevel {
   // y = saturate(round to even(x / scale) + zero), integers of dtype (i8, u8, i16, u16), and y = (x - zero) * scale of
   // them or of i32. Where a step is 0, one value for all; zero: nullptr for none.
   void (*quantise)(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n);
+  void (*widen_weights)(const PackedWeights&);
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
   // Two operands of i8, u8, i16 or u16, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
