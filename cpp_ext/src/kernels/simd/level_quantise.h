@@ -60,32 +60,39 @@ static void dequantise(uint32_t dtype, const void* x, int sx, const float* scale
   });
 }
 
-static void widen_weights(const PackedWeights& w) {
-  for (int n = 0; n < w.n; n += kLanes) {
-    const int part = w.n - n < kLanes ? w.n - n : kLanes;
-    const auto bytes = [part](const uint8_t* p) {
-      if (part == kLanes) return widen_bytes(p);
-      uint8_t some[16]{};
-      __builtin_memcpy(some, p, static_cast<size_t>(part));
-      return widen_bytes(some);
-    };
-    const I zero = w.zero == nullptr ? splat_i(1 << (w.bits - 1)) : bytes(w.zero + n);
-    const F scale = w.scale == nullptr ? splat(1.0f) : load_part(w.scale + n, part);
-    float* y = w.y + n;
-    const auto put = [&](I weight) {
-      store_part(y, __builtin_convertvector(weight - zero, F) * scale, part);
-      y += w.n;
-    };
-    for (const uint8_t *x = w.x + n, *end = x + ptrdiff_t{w.rows} * w.n; x != end; x += w.n) {
-      const I both = bytes(x);
-      if (w.bits == 8) {
-        put(both);
-      } else {
-        put(both & splat_i(15));
-        put((I)((U)both >> 4));
-      }
+template <bool Bytes, bool Rounded>
+static void widen_columns(const PackedWeights& w, int n, int part) {
+  const auto bytes = [part](const uint8_t* p) {
+    if (part == kLanes) return widen_bytes(p);
+    uint8_t some[16]{};
+    __builtin_memcpy(some, p, static_cast<size_t>(part));
+    return widen_bytes(some);
+  };
+  const I zero = w.zero == nullptr ? splat_i(Bytes ? 128 : 8) : bytes(w.zero + n);
+  const F scale = w.scale == nullptr ? splat(1.0f) : load_part(w.scale + n, part);
+  const ptrdiff_t row = w.n;
+  const uint8_t* x = w.x + n;
+  float* y = w.y + n;
+  const auto put = [&](I weight) {
+    const F v = __builtin_convertvector(weight - zero, F) * scale;
+    store_part(y, Rounded ? Bf16::widen(Bf16::narrow(v)) : v, part);
+    y += row;
+  };
+  for (int left = w.rows; left > 0; --left, x += row) {
+    const I all = bytes(x);
+    if constexpr (Bytes) {
+      put(all);
+    } else {
+      put(all & splat_i(15));
+      put((I)((U)all >> 4));
     }
   }
+}
+
+static void widen_weights(const PackedWeights& w) {
+  constexpr void (*kOf[2][2])(const PackedWeights&, int, int) = {{widen_columns<false, false>, widen_columns<false, true>},
+                                                                 {widen_columns<true, false>, widen_columns<true, true>}};
+  for (int n = 0; n < w.n; n += kLanes) kOf[w.bits == 8][w.rounded](w, n, w.n - n < kLanes ? w.n - n : kLanes);
 }
 
 // Within what T has, rounded to even.

@@ -82,13 +82,14 @@ struct GemmI8 {
   ptrdiff_t b_n_panel;
 };
 
-// y[k][n] = (weight - zero[n]) * scale[n]. A byte has a weight of 8 bits, or two of 4, the earlier along k below; rows of
+// y[k][n] = (weight - zero[n]) * scale[n], rounded to bf16 if so said. A byte has a weight of 8 bits, or two of 4, the earlier along k below; rows of
 // n bytes.
 struct PackedWeights {
   const uint8_t* x;
   int rows, n, bits;
   const uint8_t* zero;  // nullptr: the middle of what a weight can be
   const float* scale;   // nullptr: 1
+  bool rounded;
   float* y;
 };
 
