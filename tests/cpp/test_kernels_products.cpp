@@ -196,7 +196,7 @@ TEST(Gemm, PanelsOfBytesAreTheMatrixThatTheyArePartsOf) {
       const auto a = random_bytes(random, static_cast<size_t>(m * k)), b = random_bytes(random, static_cast<size_t>(k * n));
       const int of_k = (k + deep - 1) / deep;
       const auto a_panels = in_panels(a, m, k, high, deep), b_panels = in_panels(b, k, n, deep, wide);
-      std::vector<int32_t> a_zero(static_cast<size_t>(m)), b_zero(static_cast<size_t>(n)), whole(static_cast<size_t>(m * n)), parts = whole;
+      std::vector<int32_t> a_zero(static_cast<size_t>(m)), b_zero(static_cast<size_t>(n)), whole(static_cast<size_t>(m * n)), parts(whole.size(), -1);
       GemmI8 g{};
       g.a = a.data(), g.a_m = k, g.a_k = 1;
       g.b = b.data(), g.b_k = n, g.b_n = 1;

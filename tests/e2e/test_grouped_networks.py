@@ -11,8 +11,8 @@ import onedispatch as od
 from onedispatch.dispatch.tools import zoo
 
 NETWORKS = [
-    ("mobilenet_v2", "bf16", "npu1"),
     ("swin_tiny", "bf16", "npu2"),
+    ("mobilenet_v2", "bf16", "npu1"),
     ("efficientnet_b0", "bf16", "npu2"),
     ("mobilenet_v2", "fp32", "npu2"),
     ("llama_step", "bf16", "npu2"),

@@ -295,7 +295,7 @@ def check(actual: Array, expected: Array, allowed: Tolerance) -> None:
         _report(actual.reshape(-1), expected.reshape(-1), actual.reshape(-1) != expected.reshape(-1), "")
         return
     a, e = actual.reshape(-1), expected.reshape(-1)
-    with np.errstate(invalid="ignore", over="ignore"):  # of what is not finite it is not asked for
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN have none
         place = np.abs(np.spacing(e)).astype(np.float64)  # a unit in the last place of each
     a, e = (x if x.dtype.kind == "f" else x.astype(np.float32) for x in (a, e))
     _report(a, e, np.isnan(a) != np.isnan(e), "NaN in other places")

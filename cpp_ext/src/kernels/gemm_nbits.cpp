@@ -167,31 +167,17 @@ const float* GemmNbits::row(const Operand& values, const Call& call, int64_t at,
   return words_in<float>(values, call, at, n_, slot);
 }
 
-// Weights [block][n] of a block less their zero points, times their scales and rounded where those are given.
+// Weights [block][n] of a block less their zero points; for bfloat16 times their scales, and rounded.
 void GemmNbits::widen(const Call& call, const ChunkOffsets& at, int64_t block, const float* scale, float* weights) const {
-  const size_t n = static_cast<size_t>(n_);
-  PackedWeights packed{b_.in(call) + at.b + block * b_.axes[0].stride, static_cast<int>(bytes_), n_, static_cast<int>(bits_), nullptr, scale, !scales_sums_, weights};
-  const bool floats = zero_.present && zero_.dtype != params::dtype::u8;
-  if (!floats) {
-    if (zero_.present) packed.zero = zero_.in(call) + at.zero + block * n_;
-    return simd().widen_weights(packed);
+  const uint8_t* from = b_.in(call) + at.b + block * b_.axes[0].stride;
+  const int64_t zero = at.zero + block * n_;
+  PackedWeights packed{from, static_cast<int>(bytes_), n_, static_cast<int>(bits_), nullptr, nullptr, scale, !scales_sums_, weights};
+  if (zero_.present && zero_.dtype == params::dtype::u8) {
+    packed.zero = zero_.in(call) + zero;
+  } else if (zero_.present) {
+    packed.float_zero = row(zero_, call, zero, kScratchPlan);
   }
-  auto* none = static_cast<uint8_t*>(scratch(kScratchColumns, n));
-  std::fill_n(none, n, uint8_t{0});
-  packed.zero = none;
-  packed.scale = nullptr;
-  packed.rounded = false;
   simd().widen_weights(packed);
-  const float* shifts = row(zero_, call, at.zero + block * n_, kScratchPlan);
-  for (float* to = weights; to != weights + static_cast<size_t>(block_) * n; to += n) {
-    simd().binary(func::sub_, to, 1, shifts, 1, to, n);
-    if (scale != nullptr) simd().binary(func::mul_, to, 1, scale, 1, to, n);
-  }
-  if (scales_sums_) return;
-  const size_t members = static_cast<size_t>(block_) * n;
-  auto* rounded = scratch(kScratchPlane, members * 2);
-  simd().narrow(params::dtype::bf16, weights, rounded, members);
-  simd().widen(params::dtype::bf16, rounded, weights, members);
 }
 
 void GemmNbits::finish(const Call& call, const ChunkOffsets& at, const Result<float>& result) const {

@@ -25,14 +25,14 @@ OD_INLINE void store_words(uint32_t* row, int q, I words, int n) {
   _mm512_mask_storeu_epi32(out + kTileWords - room, static_cast<__mmask16>(lane_mask(n) & ~lane_mask(room)), (__m512i)words);
 }
 
-// Rows of a panel of A whose k is contiguous, behind `q` groups of panels before it, by row m of all.
-static void pack_tiles_of(const GemmI8& g, int m, int q, int steps, uint32_t flip, uint32_t* tiles) {
+// A panel of A, whose k is contiguous: its rows are `first` and on of `packed`, its groups `q` and on.
+static void pack_tiles_of(const GemmI8& g, uint32_t flip, uint32_t* room, const PackedA& packed, int first, int q) {
   constexpr int kBytes = kGroup * kTile;
   const ptrdiff_t ahead = g.k_panel == 0 ? 8 * g.a_m : g.a_k_panel;  // weights come from memory
   const I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u));
-  for (int i = 0; i < g.m; ++i, ++m) {
-    const uint8_t* const from = g.a + i * g.a_m;
-    uint32_t* const row = tiles + (ptrdiff_t{m / kTile} * steps * kTile + m % kTile) * kTile;
+  for (int m = 0; m < g.m; ++m) {
+    const uint8_t* const from = g.a + m * g.a_m;
+    uint32_t* const row = room + packed.offset(first + m) / 4;
     for (int k = 0; k < g.k; k += kBytes) {
       const int n = g.k - k < kBytes ? g.k - k : kBytes;
       I words = load_bytes(from + k, n);
@@ -43,11 +43,11 @@ static void pack_tiles_of(const GemmI8& g, int m, int q, int steps, uint32_t fli
   }
 }
 
-// A as [row / kTile][group / kTile][kTile][kTile] words, with zeros behind the last group.
+// A in tiles, with zeros behind the last group.
 static PackedA pack_tiles(const GemmI8& g, int groups, uint32_t flip, uint32_t* room) {
-  const int steps = static_cast<int>(in_whole(groups, kTile)) / kTile, rows = panel_of_m(g), depth = panel_of_k(g);
+  const PackedA packed{reinterpret_cast<const uint8_t*>(room), in_whole(groups, kTile) * 4, true};
   for (int m = 0; groups % kTile != 0 && m < g.m; m += kTile) {
-    __builtin_memset(room + (ptrdiff_t{m / kTile} * steps + steps - 1) * kTileWords, 0, kTileWords * 4);
+    __builtin_memset(room + (packed.offset(m + kTile) / 4 - kTileWords), 0, kTileWords * 4);  // the last tile of the block
   }
   GemmI8 part = g;
   if (g.a_k != 1) {
@@ -56,18 +56,19 @@ static PackedA pack_tiles(const GemmI8& g, int groups, uint32_t flip, uint32_t* 
     part.a = plain.words;
     part.a_m = plain.row;
     part.k = groups * kGroup;
-    pack_tiles_of(part, 0, 0, steps, 0, room);
-  } else {
-    for (int m = 0; m < g.m; m += rows) {
-      part.a = g.a + m / rows * g.a_m_panel;
-      part.m = rows;
-      for (int k = 0, q = 0; k < g.k; k += depth, q += groups_of(depth), part.a += g.a_k_panel) {
-        part.k = g.k - k < depth ? g.k - k : depth;
-        pack_tiles_of(part, m, q, steps, flip, room);
-      }
+    pack_tiles_of(part, 0, room, packed, 0, 0);
+    return packed;
+  }
+  part.m = panel_of_m(g);
+  const int depth = panel_of_k(g);
+  for (int m = 0; m < g.m; m += part.m) {
+    part.a = g.a + m / part.m * g.a_m_panel;
+    for (int k = 0, q = 0; k < g.k; k += depth, q += groups_of(depth), part.a += g.a_k_panel) {
+      part.k = g.k - k < depth ? g.k - k : depth;
+      pack_tiles_of(part, flip, room, packed, m, q);
     }
   }
-  return {reinterpret_cast<const uint8_t*>(room), ptrdiff_t{steps} * kTile * 4, true};
+  return packed;
 }
 
 // MT x NT tiles of sums over all of k.

@@ -38,7 +38,8 @@ struct PackedA {
   bool in_blocks = false;
 
   ptrdiff_t next() const { return (in_blocks ? kBlockRows : 1) * kLanes * 4; }  // bytes from a vector of a row to its next
-  const uint8_t* at(int m) const { return words + (in_blocks ? m / kBlockRows * kBlockRows * row + m % kBlockRows * kLanes * 4 : m * row); }
+  ptrdiff_t offset(int m) const { return in_blocks ? m / kBlockRows * kBlockRows * row + m % kBlockRows * kLanes * 4 : m * row; }
+  const uint8_t* at(int m) const { return words + offset(m); }
 };
 
 // Each panel of k is filled up to whole groups.
@@ -350,7 +351,7 @@ static void multiply_tiles(const GemmI8& g, const Packing& how, PackedA a, const
     const uint32_t* const words = b.words + n / kLanes * b.panel;
     for (int m = 0, step = 0; m < g.m; m += kRows[step]) {
       while (kRows[step] > g.m - m) ++step;
-      tiles[step][vectors - 1](g, b.groups, {a.words + m * a.row, a.row}, words, b.panel, g.c + m * g.c_m + n, start + n,
+      tiles[step][vectors - 1](g, b.groups, {a.at(m), a.row}, words, b.panel, g.c + m * g.c_m + n, start + n,
                                row_start + m, width - (vectors - 1) * kLanes);
     }
     n += width;

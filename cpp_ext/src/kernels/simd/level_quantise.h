@@ -60,6 +60,7 @@ static void dequantise(uint32_t dtype, const void* x, int sx, const float* scale
   });
 }
 
+// Columns n to n + part <= n + kLanes; Bytes: of 8 bits.
 template <bool Bytes, bool Rounded>
 static void widen_columns(const PackedWeights& w, int n, int part) {
   const auto bytes = [part](const uint8_t* p) {
@@ -68,13 +69,14 @@ static void widen_columns(const PackedWeights& w, int n, int part) {
     __builtin_memcpy(some, p, static_cast<size_t>(part));
     return widen_bytes(some);
   };
-  const I zero = w.zero == nullptr ? splat_i(Bytes ? 128 : 8) : bytes(w.zero + n);
+  const I middle = splat_i(w.float_zero == nullptr ? Bytes ? 128 : 8 : 0), zero = w.zero == nullptr ? middle : bytes(w.zero + n);
+  const F float_zero = w.float_zero == nullptr ? F{} : load_part(w.float_zero + n, part);
   const F scale = w.scale == nullptr ? splat(1.0f) : load_part(w.scale + n, part);
   const ptrdiff_t row = w.n;
   const uint8_t* x = w.x + n;
   float* y = w.y + n;
   const auto put = [&](I weight) {
-    const F v = __builtin_convertvector(weight - zero, F) * scale;
+    const F v = (__builtin_convertvector(weight - zero, F) - float_zero) * scale;
     store_part(y, Rounded ? Bf16::widen(Bf16::narrow(v)) : v, part);
     y += row;
   };

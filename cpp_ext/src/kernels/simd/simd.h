@@ -82,14 +82,15 @@ struct GemmI8 {
   ptrdiff_t b_n_panel;
 };
 
-// y[k][n] = (weight - zero[n]) * scale[n], rounded to bf16 if so said. A byte has a weight of 8 bits, or two of 4, the earlier along k below; rows of
-// n bytes.
+// y[k][n] = (weight - zero[n]) * scale[n]. Rows of n bytes hold weights of 8 bits, or two rows of weights of 4 bits each: the
+// earlier one along k in the low halves.
 struct PackedWeights {
   const uint8_t* x;
   int rows, n, bits;
-  const uint8_t* zero;  // nullptr: the middle of what a weight can be
-  const float* scale;   // nullptr: 1
-  bool rounded;
+  const uint8_t* zero;      // nullptr: 2^(bits - 1)
+  const float* float_zero;  // instead of zero; or nullptr
+  const float* scale;       // nullptr: 1
+  bool rounded;             // to bf16
   float* y;
 };
 
@@ -256,8 +257,8 @@ struct SimdLevel {
   // y = saturate(round to even(x / scale) + zero), integers of dtype (i8, u8, i16, u16), and y = (x - zero) * scale of
   // them or of i32. Where a step is 0, one value for all; zero: nullptr for none.
   void (*quantise)(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n);
-  void (*widen_weights)(const PackedWeights&);
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
+  void (*widen_weights)(const PackedWeights&);
   // Two operands of i8, u8, i16 or u16, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
   void (*normal_row)(const NormalRow&);

@@ -57,21 +57,19 @@ class StoredWords {
 // Whether `next` lies behind the words, in the chunk and in device memory.
 bool goes_on(const Stored& one, const Stored& next) { return one.argument == next.argument && one.first + one.words == next.first && one.local + one.words == next.local; }
 
-// Makes what each core did of the occurrences one of its own: cores that have no tile of an operation count fewer times
-// that they begin with one like it. False if each has one already.
+// Divides the occurrences by cores. The n-th time that a core begins an operation is taken for the n-th of every core; one that
+// had no tile the first time counts fewer, and its tiles are then among those of another occurrence. False if each is of one core.
 bool divide(Dataflow& flow, const std::vector<uint32_t>& occurrences) {
-  const uint32_t before = flow.occurrences;
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> of_core;
-  std::unordered_map<uint32_t, bool> begun;
+  std::map<uint32_t, uint32_t> first_core;  // of each occurrence: it keeps its number
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> others;
   for (Unit& unit : flow.units) {
     if (!std::binary_search(occurrences.begin(), occurrences.end(), unit.occurrence)) continue;
-    const auto [at, added] = of_core.try_emplace({unit.occurrence, unit.core}, unit.occurrence);
-    bool& first = begun[unit.occurrence];
-    if (added && first) at->second = flow.occurrences++;
-    first = true;
-    unit.occurrence = at->second;
+    if (first_core.try_emplace(unit.occurrence, unit.core).first->second == unit.core) continue;
+    const auto [other, added] = others.try_emplace({unit.occurrence, unit.core}, flow.occurrences);
+    if (added) ++flow.occurrences;
+    unit.occurrence = other->second;
   }
-  return flow.occurrences != before;
+  return !others.empty();
 }
 
 }  // namespace
@@ -80,7 +78,7 @@ std::shared_ptr<Recording> RecordingBuilder::make(Dataflow flow, const DdrRegion
   for (;;) {
     RecordingBuilder builder(std::move(flow), regions);
     try {
-      return builder.make();
+      return builder.build();
     } catch (const Circle& circle) {
       if (!divide(builder.flow_, circle.occurrences)) throw;
     }
@@ -96,7 +94,7 @@ RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
       kept_(flow_, *made_, static_cast<uint32_t>(regions.size())),
       occurrences_(flow_.occurrences) {}
 
-std::shared_ptr<Recording> RecordingBuilder::make() {
+std::shared_ptr<Recording> RecordingBuilder::build() {
   add_units();
   add_calls();
   add_views();

@@ -19,7 +19,7 @@ class RecordingBuilder {
 
  private:
   RecordingBuilder(Dataflow flow, const DdrRegions& regions);
-  std::shared_ptr<Recording> make();
+  std::shared_ptr<Recording> build();
   void add_views();
   void add_calls();
   void add_stores();

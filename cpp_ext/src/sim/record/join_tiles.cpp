@@ -10,7 +10,7 @@ namespace onedispatch::sim {
 namespace {
 
 constexpr int64_t kTileElements = 32768;  // of a joined tile's result: its operands are packed once for it
-constexpr int64_t kTileSums = 65536;      // the same of bytes, which are multiplied much sooner than packed
+constexpr int64_t kTileElementsOfBytes = 65536;  // bytes are multiplied much faster than packed
 constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
@@ -62,7 +62,7 @@ int64_t Join::elements_of(const Origin& tile) const {
 // A tile's units along d of which there are `whole`: as many as there is room for beside so many elements for each unit, at
 // most `most`, in multiples of `step`. Tiles are about the same size.
 uint32_t Join::units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements) const {
-  const int64_t in_all = has_panels_of_bytes() ? kTileSums : kTileElements;
+  const int64_t in_all = has_panels_of_bytes() ? kTileElementsOfBytes : kTileElements;
   const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, in_all / elements)));
   const uint32_t tiles = (whole + room - 1) / room;
   return ((whole + tiles - 1) / tiles + step - 1) / step * step;

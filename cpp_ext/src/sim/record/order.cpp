@@ -10,6 +10,34 @@ namespace {
 
 uint64_t edge(uint32_t from, uint32_t to) { return uint64_t{from} << 32 | to; }
 
+struct Edge {
+  uint32_t from, to;
+};
+
+// Sets the level of each occurrence that depends on no circle; returns the others, in order.
+std::vector<uint32_t> find_levels(const std::vector<Edge>& edges, std::vector<uint32_t>& level) {
+  const auto occurrences = static_cast<uint32_t>(level.size());
+  std::vector<std::vector<uint32_t>> later(occurrences);
+  std::vector<uint32_t> before(occurrences, 0), ready, left;
+  for (const Edge& edge : edges) {
+    later[edge.from].push_back(edge.to);
+    ++before[edge.to];
+  }
+  for (uint32_t i = 0; i < occurrences; ++i)
+    if (before[i] == 0) ready.push_back(i);
+  while (!ready.empty()) {
+    const uint32_t one = ready.back();
+    ready.pop_back();
+    for (const uint32_t next : later[one]) {
+      level[next] = std::max(level[next], level[one] + 1);
+      if (--before[next] == 0) ready.push_back(next);
+    }
+  }
+  for (uint32_t i = 0; i < occurrences; ++i)
+    if (before[i] != 0) left.push_back(i);
+  return left;
+}
+
 }  // namespace
 
 Order::Order(const Dataflow& flow, const DdrRegions& regions)
@@ -182,36 +210,18 @@ std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, c
 }
 
 std::vector<uint32_t> Order::sorted(uint32_t occurrences) const {
-  std::vector<uint32_t> level(occurrences, 0);
-  // Those in circles, between two, or behind one: in front of one, if backwards. Finds levels, unless backwards.
-  const auto in_circle = [&](bool backwards) {
-    std::vector<std::vector<uint32_t>> later(occurrences);
-    std::vector<uint32_t> before(occurrences, 0), ready, left;
-    for (const uint64_t edge : edges_) {
-      const auto from = static_cast<uint32_t>(edge >> 32), to = static_cast<uint32_t>(edge);
-      later[backwards ? to : from].push_back(backwards ? from : to);
-      ++before[backwards ? from : to];
-    }
-    for (uint32_t i = 0; i < occurrences; ++i)
-      if (before[i] == 0) ready.push_back(i);
-    while (!ready.empty()) {
-      const uint32_t one = ready.back();
-      ready.pop_back();
-      for (const uint32_t next : later[one]) {
-        if (!backwards) level[next] = std::max(level[next], level[one] + 1);
-        if (--before[next] == 0) ready.push_back(next);
-      }
-    }
-    for (uint32_t i = 0; i < occurrences; ++i)
-      if (before[i] != 0) left.push_back(i);
-    return left;
-  };
-  const std::vector<uint32_t> behind = in_circle(false);
+  std::vector<Edge> edges, reversed;
+  for (const uint64_t edge : edges_) {
+    edges.push_back({static_cast<uint32_t>(edge >> 32), static_cast<uint32_t>(edge)});
+    reversed.push_back({edges.back().to, edges.back().from});
+  }
+  std::vector<uint32_t> level(occurrences, 0), unused = level;
+  const std::vector<uint32_t> behind = find_levels(edges, level);
   if (behind.empty()) return level;
-  const std::vector<uint32_t> ahead = in_circle(true);
-  std::vector<uint32_t> both;
-  std::set_intersection(behind.begin(), behind.end(), ahead.begin(), ahead.end(), std::back_inserter(both));
-  throw Circle(std::move(both));
+  const std::vector<uint32_t> ahead = find_levels(reversed, unused);
+  std::vector<uint32_t> circle;
+  std::set_intersection(behind.begin(), behind.end(), ahead.begin(), ahead.end(), std::back_inserter(circle));
+  throw Circle(std::move(circle));
 }
 
 std::vector<WordRange> Order::ranges(WordSet Argument::*set) const {

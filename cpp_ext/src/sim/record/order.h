@@ -15,7 +15,7 @@
 
 namespace onedispatch::sim {
 
-// Occurrences that wait for each other, and what lies between them: in one of them are tiles of several operations.
+// Occurrences that depend on each other in a circle, or lie between two circles.
 struct Circle : NotRecordable {
   explicit Circle(std::vector<uint32_t> members) : NotRecordable{"operations depend on each other in a circle"}, occurrences(std::move(members)) {}
   std::vector<uint32_t> occurrences;  // in order

@@ -234,7 +234,6 @@ uint32_t Recorder::unit_of(CoreState& state, const MemoryPart& memory, const Ker
     Unit unit;
     unit.operation = call.operation;
     unit.occurrence = occurrence;
-    unit.core = state.core;
     unit.out_bytes = out.bytes;
     unit.scratch_bytes = call.scratch.bytes;
     flow_.units.push_back(std::move(unit));
@@ -263,7 +262,6 @@ void Recorder::record_begin(const Core& core, const KernelCall* call) {
   if (call == nullptr) return refuse("a kernel of a plug-in runs, or one that prints");
   const MemoryPart& memory = memory_of(core);
   CoreState& state = cores_[core.index];
-  state.core = core.index;
   const MemoryRange& out = call->chunks[params::kOutPort];
   FlowCall traced;
   traced.origin = call->origin;
@@ -277,7 +275,9 @@ void Recorder::record_begin(const Core& core, const KernelCall* call) {
   }
   state.unit = traced.unit = unit_of(state, memory, *call);
   if (refused()) return;
-  ++flow_.units[state.unit].calls;
+  Unit& unit = flow_.units[state.unit];
+  unit.core = core.index;
+  ++unit.calls;
   flow_.calls.push_back(traced);
   state.call = *call;
 }

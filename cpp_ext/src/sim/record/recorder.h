@@ -50,7 +50,7 @@ class Recorder final : public Executor {
  private:
   struct CoreState {
     bool block_read = false;  // since the last call
-    uint32_t core = 0, occurrence = 0;
+    uint32_t occurrence = 0;
     const CallableOperation* operation = nullptr;
     uint32_t unit = 0;
     KernelCall call;  // under way
