@@ -52,7 +52,8 @@ bool KeptChunks::alike(uint32_t unit, uint32_t other) const {
   return true;
 }
 
-// Whether no word of a tensor is in two different tiles; `again` gets units that repeat a tile.
+// Whether each word of a tensor is in one tile; `again` gets units that repeat a tile. Where some have no tile, as where only
+// some cores' parts of an operation are an occurrence, chunks of their own take less memory.
 bool KeptChunks::is_grid(const std::vector<uint32_t>& units, const OperationShape& shape, std::vector<uint32_t>& again) const {
   std::map<std::array<uint32_t, OD_MAX_DIMS>, uint32_t> first;
   for (const uint32_t unit : units) {
@@ -64,7 +65,9 @@ bool KeptChunks::is_grid(const std::vector<uint32_t>& units, const OperationShap
     if (!alike(unit, at->second)) return false;
     again.push_back(unit);
   }
-  return true;
+  uint64_t tiles = 1;
+  for (const auto& dim : shape.dims) tiles *= (dim.extent + dim.tile - 1) / dim.tile;
+  return first.size() == tiles;
 }
 
 // None where rows are no whole words, or chunks no rows of their tensor.

@@ -2,7 +2,6 @@
 #include "sim/record/order.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace onedispatch::sim {
 
@@ -10,32 +9,24 @@ namespace {
 
 uint64_t edge(uint32_t from, uint32_t to) { return uint64_t{from} << 32 | to; }
 
-struct Edge {
-  uint32_t from, to;
-};
+using Successors = std::vector<std::vector<uint32_t>>;  // by occurrence
 
-// Sets the level of each occurrence that depends on no circle; returns the others, in order.
-std::vector<uint32_t> find_levels(const std::vector<Edge>& edges, std::vector<uint32_t>& level) {
-  const auto occurrences = static_cast<uint32_t>(level.size());
-  std::vector<std::vector<uint32_t>> later(occurrences);
-  std::vector<uint32_t> before(occurrences, 0), ready, left;
-  for (const Edge& edge : edges) {
-    later[edge.from].push_back(edge.to);
-    ++before[edge.to];
-  }
-  for (uint32_t i = 0; i < occurrences; ++i)
-    if (before[i] == 0) ready.push_back(i);
-  while (!ready.empty()) {
-    const uint32_t one = ready.back();
-    ready.pop_back();
-    for (const uint32_t next : later[one]) {
-      level[next] = std::max(level[next], level[one] + 1);
-      if (--before[next] == 0) ready.push_back(next);
+// Appends `from` and what it leads to that was not seen yet, each behind what it leads to itself.
+void walk(uint32_t from, const Successors& successors, std::vector<bool>& seen, std::vector<uint32_t>& ended) {
+  std::vector<std::pair<uint32_t, size_t>> path;  // and the successor whose turn it is
+  const auto enter = [&](uint32_t one) {
+    if (!seen[one]) path.emplace_back(one, 0);
+    seen[one] = true;
+  };
+  for (enter(from); !path.empty();) {
+    auto& [one, next] = path.back();
+    if (next < successors[one].size()) {
+      enter(successors[one][next++]);
+    } else {
+      ended.push_back(one);
+      path.pop_back();
     }
   }
-  for (uint32_t i = 0; i < occurrences; ++i)
-    if (before[i] != 0) left.push_back(i);
-  return left;
 }
 
 }  // namespace
@@ -93,8 +84,11 @@ void Order::mark_deciding() {
 }
 
 void Order::precede(uint32_t first, uint32_t second) {
-  if (first == second) throw Circle({first});
-  edges_.insert(edge(first, second));
+  if (first == second) {
+    on_themselves_.insert(first);
+  } else {
+    edges_.insert(edge(first, second));
+  }
 }
 
 // The set with the members in it.
@@ -209,19 +203,27 @@ std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, c
   return sorted(occurrences);
 }
 
+// Circles are strongly connected components of more than one occurrence: by Kosaraju's algorithm.
 std::vector<uint32_t> Order::sorted(uint32_t occurrences) const {
-  std::vector<Edge> edges, reversed;
+  Successors later(occurrences), earlier(occurrences);
   for (const uint64_t edge : edges_) {
-    edges.push_back({static_cast<uint32_t>(edge >> 32), static_cast<uint32_t>(edge)});
-    reversed.push_back({edges.back().to, edges.back().from});
+    const auto from = static_cast<uint32_t>(edge >> 32), to = static_cast<uint32_t>(edge);
+    later[from].push_back(to);
+    earlier[to].push_back(from);
   }
-  std::vector<uint32_t> level(occurrences, 0), unused = level;
-  const std::vector<uint32_t> behind = find_levels(edges, level);
-  if (behind.empty()) return level;
-  const std::vector<uint32_t> ahead = find_levels(reversed, unused);
-  std::vector<uint32_t> circle;
-  std::set_intersection(behind.begin(), behind.end(), ahead.begin(), ahead.end(), std::back_inserter(circle));
-  throw Circle(std::move(circle));
+  std::vector<bool> seen(occurrences), seen_back(occurrences);
+  std::vector<uint32_t> order, level(occurrences, 0);
+  for (uint32_t i = 0; i < occurrences; ++i) walk(i, later, seen, order);
+  std::reverse(order.begin(), order.end());
+  std::set<uint32_t> circles(on_themselves_);
+  for (const uint32_t one : order) {
+    std::vector<uint32_t> component;
+    walk(one, earlier, seen_back, component);
+    if (component.size() > 1) circles.insert(component.begin(), component.end());
+    for (const uint32_t next : later[one]) level[next] = std::max(level[next], level[one] + 1);
+  }
+  if (!circles.empty()) throw Circle({circles.begin(), circles.end()});
+  return level;
 }
 
 std::vector<WordRange> Order::ranges(WordSet Argument::*set) const {

@@ -3,6 +3,7 @@
 // writer and before its next.
 #pragma once
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -15,7 +16,7 @@
 
 namespace onedispatch::sim {
 
-// Occurrences that depend on each other in a circle, or lie between two circles.
+// Occurrences that depend on each other in a circle, or on themselves.
 struct Circle : NotRecordable {
   explicit Circle(std::vector<uint32_t> members) : NotRecordable{"operations depend on each other in a circle"}, occurrences(std::move(members)) {}
   std::vector<uint32_t> occurrences;  // in order
@@ -90,6 +91,7 @@ class Order {
   std::vector<std::vector<uint32_t>> sets_{{}};
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
   std::unordered_set<uint64_t> edges_, on_chip_;
+  std::set<uint32_t> on_themselves_;
 };
 
 }  // namespace onedispatch::sim
