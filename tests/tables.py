@@ -40,15 +40,20 @@ class Group:
         return tuple(pair for pair in self.cases if text in pair[0])
 
 
+def operator_of(case: Case) -> str:
+    """Returns a case's operator, with its domain."""
+    return f"{case.domain}{'.' if case.domain else ''}{case.op_type}"
+
+
 def operator_and_device(case: Case) -> str:
     """Returns the name of a case's group."""
-    return f"{case.domain}{'.' if case.domain else ''}{case.op_type}-{case.device}"
+    return f"{operator_of(case)}-{case.device}"
 
 
 def operator_and_types(case: Case) -> str:
     """Returns what a sample must have: the operator and the types of its operands."""
     types = ",".join(x.dtype for x in case.inputs if x is not None)
-    return f"{case.domain}{'.' if case.domain else ''}{case.op_type}-{types}"
+    return f"{operator_of(case)}-{types}"
 
 
 def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:

@@ -18,7 +18,8 @@ inline bool takes_quarter() {
 }
 
 // Of `count` random cases, how many are taken: the first.
-inline int sampled(int count) { return takes_quarter() ? (count + 3) / 4 : count; }
+template <class Number>
+Number sampled(Number count) { return takes_quarter() ? (count + 3) / 4 : count; }
 
 // Whether case `number` of a table is taken: every fourth.
 inline bool is_sampled(size_t number) { return !takes_quarter() || number % 4 == 0; }

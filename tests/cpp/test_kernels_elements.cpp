@@ -128,7 +128,7 @@ void eltwise_case(uint32_t seed) {
 
 TEST(Eltwise, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 600 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(600u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       eltwise_case(seed);
     }
@@ -219,7 +219,7 @@ void reduce_case(uint32_t seed) {
 
 TEST(Reduce, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 400 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(400u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       reduce_case(seed);
     }
@@ -328,7 +328,7 @@ TEST(Softmax, RoundsStepsToHalfTypes) {
 
 TEST(Softmax, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(300u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       softmax_case(seed);
     }
@@ -435,7 +435,7 @@ void normalise_case(uint32_t seed) {
 
 TEST(Normalise, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(300u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       normalise_case(seed);
     }

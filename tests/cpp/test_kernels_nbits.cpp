@@ -160,7 +160,7 @@ void nbits_case(uint32_t seed) {
 
 TEST(GemmNbits, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 120 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(120u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       nbits_case(seed);
     }

@@ -95,7 +95,7 @@ void gemm_f32_case(uint32_t seed) {
 
 TEST(Gemm, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(200u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       gemm_f32_case(seed);
     }
@@ -170,7 +170,7 @@ void gemm_i8_case(uint32_t seed) {
 
 TEST(Gemm, BytesAreExact) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(300u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       gemm_i8_case(seed);
     }
@@ -189,7 +189,7 @@ std::vector<uint8_t> in_panels(const std::vector<uint8_t>& x, int rows, int colu
 
 TEST(Gemm, PanelsOfBytesAreTheMatrixThatTheyArePartsOf) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(200u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       Random random(seed);
       const int high = random.in(1, 33), m = high * random.in(1, 4), n = random.in(1, 200), k = random.in(1, 190), deep = random.in(1, 80), wide = 16 * random.in(1, 6);
@@ -257,7 +257,7 @@ void narrow_i8_case(uint32_t seed) {
 
 TEST(Gemm, SumsThatWaitInBytesAreRoundedAndSaturatedAfterEveryStep) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(200u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       narrow_i8_case(seed);
     }

@@ -151,7 +151,7 @@ void conv_case(uint32_t seed) {
 
 TEST(Conv, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(300u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       conv_case(seed);
     }
@@ -252,7 +252,7 @@ void integer_conv_case(uint32_t seed) {
 
 TEST(Conv, SumsOf64BitsAreExact) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(200u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       integer_conv_case<Halves>(seed);
     }
@@ -261,7 +261,7 @@ TEST(Conv, SumsOf64BitsAreExact) {
 
 TEST(Conv, SumsOfBytesAreExactAndLookedUp) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(200u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       integer_conv_case<Bytes>(seed);
     }
@@ -304,7 +304,7 @@ void depthwise_case(uint32_t seed) {
 
 TEST(DepthwiseConv, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(200u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       depthwise_case(seed);
     }
@@ -354,7 +354,7 @@ void pool_case(uint32_t seed) {
 
 TEST(Pool, MatchesScalarLoop) {
   on_every_level([] {
-    for (uint32_t seed = 0; seed < 400 && !::testing::Test::HasFailure(); ++seed) {
+    for (uint32_t seed = 0; seed < sampled(400u) && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
       pool_case(seed);
     }

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "sampled.h"
 #include "sim/record/order.h"
 #include "sim/record/patterns.h"
 #include "sim/record/word_set.h"
@@ -168,7 +169,7 @@ Accesses random_accesses(Random& random) {
 TEST(Order, AgreesWithAModelOfWords) {
   Random random(11);
   int ordered = 0, impossible = 0, circles = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < sampled(3000); ++round) {
     Accesses run = random_accesses(random);
     const auto expected = run.levels_of_model();
     Order order(run.flow, run.regions);
@@ -194,9 +195,9 @@ TEST(Order, AgreesWithAModelOfWords) {
     EXPECT_EQ(words_of_ranges(order.written()), run.written);
     for (uint32_t i = 0; i < Accesses::kOccurrences; ++i) EXPECT_EQ(order.rewrites(i), run.rewriting.count(i) != 0);
   }
-  EXPECT_GT(ordered, 100);
-  EXPECT_GT(impossible, 100);
-  EXPECT_GT(circles, 100);
+  EXPECT_GT(ordered, sampled(100));
+  EXPECT_GT(impossible, sampled(100));
+  EXPECT_GT(circles, sampled(100));
 }
 
 // A recording of views alone, each of rows of device memory.

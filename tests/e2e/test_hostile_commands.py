@@ -270,6 +270,42 @@ def test_an_output_that_cannot_be_opened_is_named(folder: Path, program: Path, n
     assert place in error and error.startswith("InputError: "), done.stderr
 
 
+PRINTING = (
+    "--help",
+    "ops",
+    "ops --json",
+    "devices",
+    "inspect m.onnx",
+    "inspect m.od --json",
+    "run m.onnx --random",
+)
+PRINTING += (
+    "compile m.onnx -o made.od",
+    *(f"txn {name} m.od" for name in ("dump", "explain", "check", "replay")),
+)
+PRINTING += ("txn diff m.od m.od --json", "txn survey . --jobs 1")
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_an_output_on_a_full_device_is_an_error(folder: Path, program: Path, line: str) -> None:
+    """Buffered text fails when Python ends, which would look like success."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [program, *line.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert done.returncode == 1 and "No space left" in done.stderr and done.stderr.count("\n") <= 2, (
+        done.stderr
+    )
+
+
+def test_all_output_on_full_devices(folder: Path, program: Path) -> None:
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([*COMMAND, "ops"], stdout=full, stderr=full, timeout=120).returncode == 1
+    for line in ("compile m.onnx -o /dev/full", "run m.onnx --random -o /dev/full"):
+        done = subprocess.run([program, *line.split()], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 1 and "Traceback" not in done.stderr and "No space left" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [

@@ -78,6 +78,7 @@ def run(bits: int, precision: str) -> tuple[list[Any], Any]:
     return found, session.last_run
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_llama_of_packed_weights_runs_as_a_whole(bits: int, precision: str) -> None:

@@ -67,6 +67,7 @@ def model(tmp_path: Path) -> Path:
 # -- new ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_new_skeleton_works_at_once(language: str, tmp_path: Path) -> None:
     told = invoke("kernel", "new", "acme", f"--{language}")
@@ -79,6 +80,7 @@ def test_a_new_skeleton_works_at_once(language: str, tmp_path: Path) -> None:
     assert done.returncode == 0 and "7 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_tests_of_a_skeleton_need_no_pytest(language: str, tmp_path: Path) -> None:
     """Which the normal install lacks: the command that is named runs them with Python alone."""

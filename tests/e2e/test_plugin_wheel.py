@@ -81,6 +81,7 @@ def test_headers_are_shipped_with_all_that_they_include(place: Path, environment
     assert {p.name for p in (folder / "onedispatch").iterdir()} == seen
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("language", ["cpp", "python"])
 def test_a_skeleton_is_built_tested_and_installed(
     language: str, place: Path, environment: dict[str, str]

@@ -29,6 +29,7 @@ PAGES = sorted(
     for path in ROOT.rglob("*.md")
     if SKIPPED_FOLDERS.isdisjoint(path.relative_to(ROOT).parts)
 )
+FIRST = "README.md"
 BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )
@@ -77,8 +78,12 @@ def blocks_of(page: str) -> list[Block]:
     ]
 
 
+def has_examples(page: str) -> bool:
+    return any(block.runs for block in blocks_of(page))
+
+
 def test_pages_are_found() -> None:
-    assert {"README.md", "operators/YOUR_KERNELS.md", "operators/YOUR_OPERATORS.md"} <= set(PAGES)
+    assert {FIRST, "operators/YOUR_KERNELS.md", "operators/YOUR_OPERATORS.md"} <= set(PAGES)
     assert {"operators/README.md", "transactions/README.md"} <= set(PAGES)
     assert {"ARCHITECTURE.md", "CONTRIBUTING.md", "GLOSSARY.md"} <= set(PAGES)
 
@@ -102,8 +107,18 @@ def programs() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.runs for block in blocks_of(page))])
+def test_the_first_page_runs(programs: Path, tmp_path: Path) -> None:
+    run_in_order(FIRST, programs, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.daily(3)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != FIRST and has_examples(page)])
 def test_the_blocks_run_in_order(page: str, programs: Path, tmp_path: Path) -> None:
+    run_in_order(page, programs, tmp_path)
+
+
+def run_in_order(page: str, programs: Path, tmp_path: Path) -> None:
     run = [(one.kind, one.line, one.text, one.file) for one in blocks_of(page) if one.runs]
     (tmp_path / "models").symlink_to(ROOT / "models", target_is_directory=True)
     driver = tmp_path / "driver.py"

@@ -35,6 +35,7 @@ def test_the_committed_digits_model_is_valid_and_good(repository: Path) -> None:
     assert right[::5].mean() >= 0.98, "the images that training never saw"
 
 
+@pytest.mark.daily(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["npu2", "npu1"])
 def test_the_demo_agrees_with_onnxruntime_on_all_images(repository: Path, device: str) -> None:

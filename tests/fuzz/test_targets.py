@@ -29,6 +29,7 @@ def test_seeds_are_accepted(name: str) -> None:
     assert len(accepted) >= 2 and sum(accepted) >= 0.9 * len(accepted)
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("name", TARGETS)
 def test_changed_seeds_are_accepted_or_refused(name: str) -> None:
     target, rng = TARGETS[name], random.Random(f"changes of {name}")

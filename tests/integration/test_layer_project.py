@@ -80,6 +80,7 @@ def listed(*arguments: object) -> dict[str, dict[str, object]]:
 # -- new ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_layer_works_at_once(kind: str, tmp_path: Path) -> None:
     flags, own = KINDS[kind]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from onedispatch import UnsupportedModelError
 from onedispatch.dispatch.frontend.function_bodies import has_operator_body
 from tests.onnx_node.conformance import passes_with_fallback
@@ -39,6 +41,7 @@ def _by_body(model: Any) -> bool:
 TESTS = _load()
 
 
+@pytest.mark.daily(2)
 @each_case(sorted(TESTS), group=operators_of, name=str)
 def test_runs_by_its_body_or_says_what_does_not_map(name: str) -> None:
     try:

