@@ -9,7 +9,7 @@ inside a word, rows with other padding than before), the data takes a detour ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -78,7 +78,10 @@ class StridedCopy:
 
 
 class Move(Eltwise):
-    """Copies strided views of its inputs into strided views of its output, one after the other."""
+    """Copies strided views of its inputs into strided views of its output, one after the other.
+
+    Inputs that no part reads, as the value around a tensor where no window reaches beyond it, are left out.
+    """
 
     kind = "move"
     applies_activation = False
@@ -92,6 +95,10 @@ class Move(Eltwise):
         parts: Sequence[StridedCopy],
     ) -> None:
         self.parts = [part for part in parts if prod(part.shape)]
+        if self.parts:
+            read = sorted({part.tensor for part in self.parts})
+            inputs = [inputs[number] for number in read]
+            self.parts = [replace(part, tensor=read.index(part.tensor)) for part in self.parts]
         super().__init__(name, "copy", inputs, output, device, layout=Layout([]))
 
     def _check(self) -> None:

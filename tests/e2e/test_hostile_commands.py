@@ -306,6 +306,15 @@ def test_all_output_on_full_devices(folder: Path, program: Path) -> None:
         assert done.returncode == 1 and "Traceback" not in done.stderr and "No space left" in done.stderr
 
 
+def test_instructions_that_are_none_are_named(folder: Path) -> None:
+    """The environment chooses SIMD instructions by name; a slip must not go unnoticed."""
+    command = [*COMMAND, "run", "m.onnx", "--random"]
+    environment = os.environ | {"ONEDISPATCH_SIMD": "avx"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0
+    assert "ONEDISPATCH_SIMD: given avx; accepted: portable" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [

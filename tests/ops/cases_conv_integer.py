@@ -208,6 +208,13 @@ def whole() -> list[Case]:
             integers("int8", 4, 3, 4, const=True),
             value(9, "uint8"),
         ),
+        # No window reaches beyond the planes: what lies around them is read by none.
+        case(
+            "ConvInteger",
+            integers("uint8", 1, 2, 5, 4, 3),
+            integers("uint8", 3, 2, 3, 1, 1, const=True),
+            few[0],
+        ),
     ]
     cases += case("ConvInteger", integers("uint8", *x), integers("int8", *w), few[0], **SAME).on(
         *SMALL_DEVICES

@@ -9,10 +9,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <string>
 
 namespace onedispatch::kernels {
 
@@ -69,6 +71,10 @@ bool gains_by_pairs() {
 const SimdLevel* choose_level() {
   if (const char* wish = std::getenv("ONEDISPATCH_SIMD")) {
     if (const SimdLevel* level = level_named(wish)) return level;
+    std::string accepted;
+    for (const char* const name : kSimdLevels)
+      if (level_named(name) != nullptr) accepted += (accepted.empty() ? "" : ", ") + std::string(name);
+    std::fprintf(stderr, "onedispatch: ONEDISPATCH_SIMD: given %s; accepted: %s; taken: the best of them\n", wish, accepted.c_str());
   }
   for (auto name = std::rbegin(kSimdLevels); name != std::rend(kSimdLevels); ++name) {
     if (!gains_by_pairs() && *name == std::string_view("avx512bf16")) continue;

@@ -71,7 +71,7 @@ struct GemmI8 {
   bool a_signed, b_signed, accumulate;
   const int32_t* a_zero;  // m values
   const int32_t* b_zero;  // n values
-  // Panels of so many of the m rows, each so far behind the one before; 0: one panel.
+  // Panels of so many of the m rows, which they divide, each so far behind the one before; 0: one panel.
   int m_panel;
   ptrdiff_t a_m_panel;
   // k in panels of so many, of a and of b; 0: one panel.
