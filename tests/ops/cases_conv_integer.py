@@ -209,12 +209,7 @@ def whole() -> list[Case]:
             value(9, "uint8"),
         ),
         # No window reaches beyond the planes: what lies around them is read by none.
-        case(
-            "ConvInteger",
-            integers("uint8", 1, 2, 5, 4, 3),
-            integers("uint8", 3, 2, 3, 1, 1, const=True),
-            few[0],
-        ),
+        case("ConvInteger", integers("uint8", 1, 2, 5, 4, 3), integers("uint8", 3, 2, 3, 1, 1), few[0]),
     ]
     cases += case("ConvInteger", integers("uint8", *x), integers("int8", *w), few[0], **SAME).on(
         *SMALL_DEVICES
