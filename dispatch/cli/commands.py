@@ -6,37 +6,17 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
 from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.base.version import installed_version
-from onedispatch.dispatch.cli import (
-    advise,
-    bench,
-    cache,
-    catalog,
-    compare,
-    diff,
-    doctor,
-    export,
-    gate,
-    info,
-    inspection,
-    kernel,
-    layer,
-    models,
-    ops,
-    profile,
-    quantize,
-    replay,
-    rule,
-    survey,
-    tune,
-    txn,
-)
 from onedispatch.dispatch.cli.flags import expands_flags
 from onedispatch.dispatch.cli.output import errors, say, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
@@ -44,7 +24,79 @@ from onedispatch.transactions.base.boundary import typed_error
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.files import protecting_files
 
+# Where the function of a command is; plug-ins are loaded before it runs, but for those with a "*".
+COMMANDS = {
+    "run": "models.run",
+    "time": "models.time_model",
+    "profile": "profile.profile",
+    "compile": "models.compile",
+    "inspect": "inspection.inspect",
+    "advise": "advise.advise",
+    "export": "export.export",
+    "compare": "compare.compare",
+    "gate": "gate.gate",
+    "diff": "diff.diff",
+    "quantize": "quantize.quantize",
+    "bench": "bench.bench",
+    "tune": "tune.tune",
+    "doctor": "doctor.doctor*",
+    "devices": "info.devices*",
+}
+# Which modules add commands to the ``app`` of the first of them.
+GROUPS = {
+    "ops": ("ops",),
+    "txn": ("txn", "replay", "survey"),
+    "kernel": ("kernel",),
+    "layer": ("layer",),
+    "rule": ("rule",),
+    "catalog": ("catalog",),
+    "cache": ("cache",),
+}
+
+
+def _module(name: str) -> Any:
+    return import_module(f"onedispatch.dispatch.cli.{name}")
+
+
+@cache
+def _made(name: str) -> Any:
+    """The command or group of that name."""
+    if name in GROUPS:
+        first, *_ = map(_module, GROUPS[name])
+        made: Any = typer.main.get_group(first.app)
+    else:
+        module, _, function = COMMANDS[name].rstrip("*").partition(".")
+        command = expands_flags(getattr(_module(module), function))
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+        alone.command(name)(command if COMMANDS[name].endswith("*") else takes_plugins(command))
+        made = typer.main.get_command(alone)
+    made.name = name
+    return made
+
+
+class _Named(Mapping[str, Any]):
+    """All commands by name. Each is imported when it is asked for: all of them take a second."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS and name not in GROUPS:
+            raise KeyError(name)
+        return _made(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*COMMANDS, *GROUPS))
+
+    def __len__(self) -> int:
+        return len(COMMANDS) + len(GROUPS)
+
+
+class _Commands(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = cast(Any, _Named())
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -78,32 +130,6 @@ def _about(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("run")(takes_plugins(expands_flags(models.run)))
-app.command("time")(takes_plugins(expands_flags(models.time_model)))
-app.command("profile")(takes_plugins(expands_flags(profile.profile)))
-app.command("compile")(takes_plugins(expands_flags(models.compile)))
-app.command("inspect")(takes_plugins(expands_flags(inspection.inspect)))
-app.command("advise")(takes_plugins(expands_flags(advise.advise)))
-app.command("export")(takes_plugins(expands_flags(export.export)))
-app.command("compare")(takes_plugins(expands_flags(compare.compare)))
-app.command("gate")(takes_plugins(expands_flags(gate.gate)))
-app.command("diff")(takes_plugins(expands_flags(diff.diff)))
-app.command("quantize")(takes_plugins(expands_flags(quantize.quantize)))
-app.command("bench")(takes_plugins(expands_flags(bench.bench)))
-app.command("tune")(takes_plugins(expands_flags(tune.tune)))
-app.command("doctor")(doctor.doctor)
-app.command("devices")(info.devices)
-txn.app.command("replay")(replay.replay)
-txn.app.command("survey")(survey.survey)
-app.add_typer(ops.app, name="ops")
-app.add_typer(txn.app, name="txn")
-app.add_typer(kernel.app, name="kernel")
-app.add_typer(layer.app, name="layer")
-app.add_typer(rule.app, name="rule")
-app.add_typer(catalog.app, name="catalog")
-app.add_typer(cache.app, name="cache")
 
 
 def run() -> None:

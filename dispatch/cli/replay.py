@@ -13,7 +13,7 @@ import typer
 from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli.txn import hint_at_packets, hint_at_run, read_transaction
+from onedispatch.dispatch.cli.txn import app, hint_at_packets, hint_at_run, read_transaction
 from onedispatch.dispatch.tools.replay import ReplayReport, read_packets
 from onedispatch.dispatch.tools.replay import replay as run_replay
 from onedispatch.transactions.base.text import counted
@@ -21,6 +21,7 @@ from onedispatch.transactions.base.text import counted
 _ROWS = 24  # of each table, unless all are asked for
 
 
+@app.command()
 def replay(
     path: Annotated[Path, typer.Argument(help="A transaction (.bin), or a file of `onedispatch compile`.")],
     device: Annotated[

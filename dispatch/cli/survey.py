@@ -15,12 +15,14 @@ from rich.progress import track
 
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.txn import app
 from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, FileSurvey
 from onedispatch.dispatch.tools.survey import survey as run_survey
 from onedispatch.transactions.base.host import MOST_THREADS
 from onedispatch.transactions.base.text import counted
 
 
+@app.command()
 def survey(
     folder: Annotated[Path, typer.Argument(help="Every *.bin in it and below is looked at.")],
     jobs: Annotated[int, typer.Option(help="Processes at work.")] = os.cpu_count() or 1,
