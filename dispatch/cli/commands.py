@@ -24,7 +24,7 @@ from onedispatch.transactions.base.boundary import typed_error
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 from onedispatch.transactions.base.files import protecting_files
 
-# Where the function of a command is; plug-ins are loaded before it runs, but for those with a "*".
+# Where the function of a command is.
 COMMANDS = {
     "run": "models.run",
     "time": "models.time_model",
@@ -39,9 +39,10 @@ COMMANDS = {
     "quantize": "quantize.quantize",
     "bench": "bench.bench",
     "tune": "tune.tune",
-    "doctor": "doctor.doctor*",
-    "devices": "info.devices*",
+    "doctor": "doctor.doctor",
+    "devices": "info.devices",
 }
+NO_PLUGINS = ("doctor", "devices")  # all others load them before they run
 # Which modules add commands to the ``app`` of the first of them.
 GROUPS = {
     "ops": ("ops",),
@@ -65,10 +66,10 @@ def _made(name: str) -> Any:
         first, *_ = map(_module, GROUPS[name])
         made: Any = typer.main.get_group(first.app)
     else:
-        module, _, function = COMMANDS[name].rstrip("*").partition(".")
+        module, _, function = COMMANDS[name].partition(".")
         command = expands_flags(getattr(_module(module), function))
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-        alone.command(name)(command if COMMANDS[name].endswith("*") else takes_plugins(command))
+        alone.command(name)(command if name in NO_PLUGINS else takes_plugins(command))
         made = typer.main.get_command(alone)
     made.name = name
     return made

@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 

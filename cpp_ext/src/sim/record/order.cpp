@@ -2,6 +2,7 @@
 #include "sim/record/order.h"
 
 #include <algorithm>
+#include <set>
 
 namespace onedispatch::sim {
 
@@ -84,11 +85,7 @@ void Order::mark_deciding() {
 }
 
 void Order::precede(uint32_t first, uint32_t second) {
-  if (first == second) {
-    on_themselves_.insert(first);
-  } else {
-    edges_.insert(edge(first, second));
-  }
+  edges_.insert(edge(first, second));
 }
 
 // The set with the members in it.
@@ -203,11 +200,13 @@ std::vector<uint32_t> Order::levels(const std::vector<Recording::Part>& parts, c
   return sorted(occurrences);
 }
 
-// Circles are strongly connected components of more than one occurrence: by Kosaraju's algorithm.
+// Circles are strongly connected components of more than one occurrence, or an edge to itself: by Kosaraju's algorithm.
 std::vector<uint32_t> Order::sorted(uint32_t occurrences) const {
   Successors later(occurrences), earlier(occurrences);
+  std::set<uint32_t> circles;
   for (const uint64_t edge : edges_) {
     const auto from = static_cast<uint32_t>(edge >> 32), to = static_cast<uint32_t>(edge);
+    if (from == to) circles.insert(from);
     later[from].push_back(to);
     earlier[to].push_back(from);
   }
@@ -215,7 +214,6 @@ std::vector<uint32_t> Order::sorted(uint32_t occurrences) const {
   std::vector<uint32_t> order, level(occurrences, 0);
   for (uint32_t i = 0; i < occurrences; ++i) walk(i, later, seen, order);
   std::reverse(order.begin(), order.end());
-  std::set<uint32_t> circles(on_themselves_);
   for (const uint32_t one : order) {
     std::vector<uint32_t> component;
     walk(one, earlier, seen_back, component);

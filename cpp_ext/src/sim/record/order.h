@@ -3,7 +3,6 @@
 // writer and before its next.
 #pragma once
 #include <cstdint>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -91,7 +90,6 @@ class Order {
   std::vector<std::vector<uint32_t>> sets_{{}};
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
   std::unordered_set<uint64_t> edges_, on_chip_;
-  std::set<uint32_t> on_themselves_;
 };
 
 }  // namespace onedispatch::sim
