@@ -270,20 +270,12 @@ def test_an_output_that_cannot_be_opened_is_named(folder: Path, program: Path, n
     assert place in error and error.startswith("InputError: "), done.stderr
 
 
-PRINTING = (
-    "--help",
-    "ops",
-    "ops --json",
-    "devices",
-    "inspect m.onnx",
-    "inspect m.od --json",
-    "run m.onnx --random",
-)
-PRINTING += (
-    "compile m.onnx -o made.od",
-    *(f"txn {name} m.od" for name in ("dump", "explain", "check", "replay")),
-)
-PRINTING += ("txn diff m.od m.od --json", "txn survey . --jobs 1")
+_PRINTING = """
+    --help, ops, ops --json, devices, inspect m.onnx, inspect m.od --json, run m.onnx --random
+    compile m.onnx -o made.od, txn dump m.od, txn explain m.od, txn check m.od, txn replay m.od
+    txn diff m.od m.od --json, txn survey . --jobs 1
+"""
+PRINTING = [command.strip() for command in _PRINTING.strip().replace("\n", ",").split(",")]
 
 
 @pytest.mark.parametrize("line", PRINTING)
