@@ -104,7 +104,7 @@ def prepared() -> Callable[[], None]:
     for name in (*(f"onedispatch.dispatch.{name}" for name in LATER), "numpy.random", "onnxruntime"):
         importlib.import_module(name)
     cli = importlib.import_module("onedispatch.dispatch.cli")
-    list(typer.main.get_command(cli.app).commands.items())  # imports them
+    list(typer.main.get_group(cli.app).commands.values())  # imports them
     all_kernels(), all_mappings()
     sys.path.remove("")  # the current folder, which the console script does not look into
     main: Callable[[], None] = cli.main
