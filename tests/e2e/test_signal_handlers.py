@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
-import inspect
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,38 +57,47 @@ def handling(handler: Callable[..., None], number: int = signal.SIGUSR1) -> Iter
         signal.signal(number, before)
 
 
-def events(work: Callable[[], object], at: int | None = None, foreign: list[bool] | None = None) -> int:
-    """How often functions are called and left during ``work``; a signal comes at event ``at``.
+class Trip:
+    """``-trip`` notes a signal, as C's own handler does: Python's runs where the interpreter next looks.
 
-    Two kinds of events do not count, as no signal is handled there. Generators are left where they yield:
-    CPython 3.11 may crash later on when a profiler raises there. Before the call of a lock's ``__exit__`` a
-    profiler that raises keeps it from being called, and the lock would stay held.
-
-    ``foreign`` gets whether it interrupts code that is not the package's, or what such code called last.
+    A call of ``signal.raise_signal`` would run it at once, in the profiler: what a profiler raises ends
+    functions where no signal does, and CPython 3.11 may crash later on.
     """
+
+    __neg__ = staticmethod(functools.partial(_thread.interrupt_main, signal.SIGUSR1))
+
+
+def events(work: Callable[[], object], at: int | None = None) -> int:
+    """How often functions are called and left during ``work``; a signal comes at event ``at``."""
     seen = 0
+    trip = Trip()
 
     def count(frame: FrameType, event: str, called: object) -> None:
         nonlocal seen
-        if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:
-            return
-        if event == "c_call" and getattr(called, "__name__", "") == "__exit__":
-            return
         seen += 1
         if seen == at:
-            if foreign is not None:
-                near = [one for one in (frame, frame.f_back) if one is not None]
-                foreign.append(any(not one.f_code.co_filename.startswith(PACKAGE) for one in near))
-            signal.raise_signal(signal.SIGUSR1)
+            sys.setprofile(None)  # a later call of this function would be the one that is interrupted
+            _ = -trip  # the last operation: behind a call the interpreter would look here
 
-    # In a context of its own: where a profiler's exception ends a generator, no code of it runs any more.
-    context = copy_context()
     sys.setprofile(count)
     try:
-        context.run(work)
+        work()
     finally:
         sys.setprofile(None)
     return seen
+
+
+def raising(kind: type[BaseException], foreign: list[bool]) -> Callable[[int, FrameType], None]:
+    """A handler that raises; ``foreign`` gets whether what it interrupts, or called that, is not the
+    package's.
+    """
+
+    def handler(number: int, frame: FrameType) -> None:
+        near = [one for one in (frame, frame.f_back) if one is not None]
+        foreign.append(any(not one.f_code.co_filename.startswith(PACKAGE) for one in near))
+        raise kind
+
+    return handler
 
 
 def alarm(after: float) -> None:
@@ -146,20 +154,21 @@ def test_what_a_handler_raises_reaches_the_caller(
     work = phases[phase]
     work()
     total, reached = events(work), 0
-    with handling(functools.partial(_raised, kind)):
-        for at in range(1, total, max(1, total // POINTS)):
-            lost: list[Any] = []
-            foreign: list[bool] = []
-            monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    for at in range(1, total, max(1, total // POINTS)):
+        lost: list[Any] = []
+        foreign: list[bool] = []
+        # The object that is taken down is not kept: it may be half gone.
+        monkeypatch.setattr(sys, "unraisablehook", lambda given, lost=lost: lost.append(given.exc_type))
+        with handling(raising(kind, foreign)):
             try:
-                events(work, at, foreign)
+                events(work, at)
             except BaseException as error:  # noqa: BLE001 - of any class: it is looked at
                 assert type(error) is kind or any(foreign), at
             else:  # Python itself drops what is raised while it takes an object down; so may its libraries
                 # Counts vary a little from call to call: the last events may not come.
                 assert lost or any(foreign) or not foreign, at
-            assert not any(held(lock.guard) for lock in list(forks._LOCKS)), at
-            reached += bool(foreign)
+        assert not any(held(lock.guard) for lock in list(forks._LOCKS)), at
+        reached += bool(foreign)
     assert reached >= POINTS - 5
     work()
 
