@@ -25,10 +25,13 @@ static void map_elements(const void* a, int sa, const void* b, int sb, To* out, 
   if (n == 0) return;
   const T p0 = p[0], q0 = q[0];
   if (sa != 0 && sb != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q[i]);
   } else if (sa != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q0);
   } else if (sb != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) out[i] = f(p0, q[i]);
   } else {
     const To value = f(p0, q0);
@@ -99,6 +102,7 @@ static void unary_int(uint32_t code, float alpha, float beta, uint32_t dtype, co
     const auto map = [&](auto f) {
       const T* from = static_cast<const T*>(x);
       T* to = static_cast<T*>(y);
+#pragma omp simd
       for (size_t i = 0; i < n; ++i) to[i] = f(from[i]);
     };
     const auto negative = [](T v) { return static_cast<T>(static_cast<Bits>(Bits{0} - static_cast<Bits>(v))); };

@@ -41,6 +41,7 @@ static uint32_t places(uint32_t bytes, const uint8_t* indices, int64_t extent, i
   with_counted(bytes, extent, first, [&](auto c) {
     using Bits = typename decltype(c)::Bits;
     const auto room = static_cast<Bits>(size);
+#pragma omp simd reduction(max : highest) reduction(min : lowest)
     for (size_t i = 0; i < n; ++i) {
       const Bits member = c.member(indices, i, c.extent), behind = member - c.first;
       const int32_t inside = behind < room ? static_cast<int32_t>(behind) : kElsewhere;
@@ -155,12 +156,16 @@ static void select_as(const uint8_t* c, int sc, const T* a, int sa, const T* b, 
   }
   const T a0 = a[0], b0 = b[0];
   if (sa != 0 && sb != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a[i] : b[i];
   } else if (sa != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a[i] : b0;
   } else if (sb != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a0 : b[i];
   } else {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a0 : b0;
   }
 }

@@ -51,15 +51,19 @@ static void normal_row(const NormalRow& row) {
   const int n = row.n;
   if (row.centre) {
     const float mean = mean_of(x, n);
+#pragma omp simd
     for (int i = 0; i < n; ++i) y[i] = x[i] - mean;
     x = y;
   }
   const float inverse = 1.0f / __builtin_sqrtf(squares_of(x, n) / static_cast<float>(n) + row.epsilon);
   if (scale == nullptr) {
+#pragma omp simd
     for (int i = 0; i < n; ++i) y[i] = x[i] * inverse;
   } else if (bias == nullptr) {
+#pragma omp simd
     for (int i = 0; i < n; ++i) y[i] = x[i] * inverse * scale[i];
   } else {
+#pragma omp simd
     for (int i = 0; i < n; ++i) y[i] = fused(x[i] * inverse, scale[i], bias[i]);
   }
 }

@@ -30,10 +30,13 @@ static void map_scaled(const From* x, int sx, const float* scale, int ss, const 
   const float one = scale[0];
   const Zero same = zero[0];
   if (sx != 0 && ss == 0 && sz == 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = f(x[i], one, same);
   } else if (sx != 0 && ss != 0 && sz == 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = f(x[i], scale[i], same);
   } else if (sx != 0 && ss != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = f(x[i], scale[i], zero[i]);
   } else {
     for (size_t i = 0; i < n; ++i) y[i] = f(x[sx != 0 ? i : 0], scale[ss != 0 ? i : 0], zero[sz != 0 ? i : 0]);
@@ -119,13 +122,17 @@ static void map_pairs(const Combine& c, Fn f) {
   if (n == 0) return;
   const T one_a = a[0], one_b = b[0];
   if (c.step_a != 0 && c.step_b != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
   } else if (c.step_a != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = f(a[i], one_b);
   } else if (c.step_b != 0) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) y[i] = f(one_a, b[i]);
   } else {
-    for (size_t i = 0; i < n; ++i) y[i] = f(one_a, one_b);
+    const T value = f(one_a, one_b);
+    for (size_t i = 0; i < n; ++i) y[i] = value;
   }
 }
 

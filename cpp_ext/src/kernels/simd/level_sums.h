@@ -5,15 +5,19 @@ namespace onedispatch::kernels::OD_LEVEL {
 
 static void split_bytes(const void* x, uint8_t* low, uint8_t* high, size_t n) {
   const auto* from = static_cast<const uint16_t*>(x);
+#pragma omp simd
   for (size_t i = 0; i < n; ++i) low[i] = static_cast<uint8_t>(from[i] & 0xFFu);
+#pragma omp simd
   for (size_t i = 0; i < n; ++i) high[i] = static_cast<uint8_t>(from[i] >> 8);
 }
 
 // sums[i] (+)= part[i] * 2^shift
 static void add_part(int64_t* sums, const int32_t* part, int shift, bool accumulate, size_t n) {
   if (accumulate) {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) sums[i] += static_cast<int64_t>(static_cast<uint64_t>(int64_t{part[i]}) << shift);
   } else {
+#pragma omp simd
     for (size_t i = 0; i < n; ++i) sums[i] = static_cast<int64_t>(static_cast<uint64_t>(int64_t{part[i]}) << shift);
   }
 }
@@ -37,10 +41,12 @@ static void requantise_wide_as(const RequantiseWide& q) {
     const int64_t* bias = q.bias;
     const float* scale = q.scale;
     if (q.per_column) {
+#pragma omp simd
       for (size_t i = 0; i < n; ++i) y[i] = place(nearest_float(x[i] + bias[i]) * scale[i]);
     } else {
       const int64_t added = bias[0];
       const float one = scale[0];
+#pragma omp simd
       for (size_t i = 0; i < n; ++i) y[i] = place(nearest_float(x[i] + added) * one);
     }
   }

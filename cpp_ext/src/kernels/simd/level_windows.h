@@ -68,6 +68,7 @@ static void copy_byte_rows(const uint8_t* x, ptrdiff_t x_row, ptrdiff_t stride, 
     if (stride == 1) {
       copy_bytes(x, y, n);
     } else if (stride == 2) {
+#pragma omp simd
       for (int i = 0; i < n; ++i) y[i] = x[2 * i];
     } else {
       for (int i = 0; i < n; ++i) y[i] = x[i * stride];
