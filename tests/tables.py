@@ -15,11 +15,12 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from tests.ops.case import Case
+if TYPE_CHECKING:  # it imports onnxruntime
+    from tests.ops.case import Case
 
 T = TypeVar("T")
 NIGHTLY = bool(os.environ.get("ONEDISPATCH_NIGHTLY"))  # `make nightly`: whole tables, no samples

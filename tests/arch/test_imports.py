@@ -7,7 +7,8 @@ Neither files nor folders import each other in a circle; imports for type checke
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 
@@ -29,16 +30,19 @@ BRIDGES = {
 FACADE = "dispatch/facade/__init__.py"
 
 
-def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+@cache
+def imports_of(source: str) -> list[tuple[int, str]]:
     """(line, dotted name) of every import, also those inside functions."""
-    for node in ast.walk(tree):
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                yield node.lineno, "." * node.level + (node.module or "")
+                found.append((node.lineno, "." * node.level + (node.module or "")))
             else:
-                yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+                found += ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
 
 
 def breaks_rule(path: str, name: str) -> str | None:
@@ -72,7 +76,7 @@ def test_every_import_follows_the_one_way_rule() -> None:
     broken = []
     for path in python_files():
         relative = path.relative_to(ROOT).as_posix()
-        for line, name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
+        for line, name in imports_of(path.read_text(encoding="utf-8")):
             reason = breaks_rule(relative, name)
             if reason:
                 broken.append(f"{relative}:{line}: imports {name}: {reason}")
@@ -89,9 +93,7 @@ def test_rooms_of_operators() -> None:
         above = tuple(f"onedispatch.operators.{other}." for other in OPERATOR_ROOMS[level + 1 :])
         for path in sorted((ROOT / "operators" / room).glob("[!_]*.py")):
             text = path.read_text(encoding="utf-8")
-            broken += [
-                f"{room}/{path.name}: {n}" for _, n in imports_of(ast.parse(text)) if n.startswith(above)
-            ]
+            broken += [f"{room}/{path.name}: {n}" for _, n in imports_of(text) if n.startswith(above)]
             if ("\n@maps(" in text) != (room == "mappings"):
                 broken.append(f"{room}/{path.name}: mappings of ONNX operators are in operators/mappings")
     assert not broken, "\n".join(broken)
@@ -105,7 +107,7 @@ def arrows(sources: Mapping[str, str]) -> dict[str, set[str]]:
     """The files that each file imports, also inside functions and for type checkers only."""
     found: dict[str, set[str]] = {}
     for path, text in sources.items():
-        names = [name.removeprefix("onedispatch.") for _, name in imports_of(ast.parse(text))]
+        names = [name.removeprefix("onedispatch.") for _, name in imports_of(text)]
         places = {place for name in names for place in places_of(name, sources)}
         found[path] = places - {path}
     return found
@@ -191,7 +193,7 @@ def test_a_circle_is_seen() -> None:
     ],
 )
 def test_the_rule_itself(path: str, source: str, expected: str | None) -> None:
-    reasons = [breaks_rule(path, name) for _, name in imports_of(ast.parse(source))]
+    reasons = [breaks_rule(path, name) for _, name in imports_of(source)]
     if expected is None:
         assert reasons == [None]
     else:

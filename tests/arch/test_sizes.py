@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -34,36 +35,43 @@ def test_no_file_is_longer_than_the_cap() -> None:
     assert not long, "\n" + "\n".join(long)
 
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@functools.cache
+def functions() -> list[tuple[str, Function]]:
+    """All Python functions, and the file of each."""
+    return [
+        (str(path.relative_to(ROOT)), node)
+        for path in sources(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, Function)
+    ]
+
+
 def test_no_function_is_longer_than_the_cap() -> None:
     long = []
-    for path in sources(".py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > FUNCTION_CAP:
-                where = f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-                long.append(f"{where}: {lines} lines, at most {FUNCTION_CAP}: name its parts")
+    for where, node in functions():
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > FUNCTION_CAP:
+            given = f"{lines} lines, at most {FUNCTION_CAP}: name its parts"
+            long.append(f"{where}:{node.lineno}: {node.name}: {given}")
     assert not long, "\n" + "\n".join(long)
 
 
-def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def parameters(function: Function) -> int:
     given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     return len(given) - (bool(given) and given[0].arg in ("self", "cls"))
 
 
 def test_no_function_takes_more_parameters_than_the_cap() -> None:
     wide = []
-    for path in sources(".py"):
-        where = str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (where, node.name) in PUBLIC:
-                continue
-            if parameters(node) > PARAMETER_CAP and not where.startswith("tests/"):
-                given = f"{parameters(node)} parameters, at most {PARAMETER_CAP}: make one value of some"
-                wide.append(
-                    f"{where}:{node.lineno}: {node.name}: {given}: make those that go together one value"
-                )
+    for where, node in functions():
+        if (where, node.name) in PUBLIC or where.startswith("tests/"):
+            continue
+        if parameters(node) > PARAMETER_CAP:
+            given = f"{parameters(node)} parameters, at most {PARAMETER_CAP}"
+            wide.append(f"{where}:{node.lineno}: {node.name}: {given}: make those that go together one value")
     assert not wide, "\n" + "\n".join(wide)
 
 

@@ -25,6 +25,7 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import find_device
+from tests.tables import NIGHTLY
 
 
 def row(number: int = 0) -> Tuned:
@@ -65,7 +66,8 @@ def test_a_file_torn_at_any_byte_has_the_rows_before_and_takes_others(path: Path
     log.append(path, ROWS)
     whole = path.read_bytes()
     ends = [at for at, byte in enumerate(whole) if byte == ord("\n")]
-    for size in range(len(whole) + 1):
+    near = {min(max(end + by, 0), len(whole)) for end in (-1, *ends) for by in (-1, 0, 1, 2)}
+    for size in sorted({*near, *range(0, len(whole), 1 if NIGHTLY else 10)}):
         path.write_bytes(whole[:size])
         kept = ROWS[
             : max(0, sum(end <= size for end in ends) - 1)
