@@ -429,7 +429,7 @@ void bind_bo(py::module_& m) {
       .def("get_flags", &xrt::bo::get_flags);
 }
 
-// Whoever gives an address keeps the memory: no method of bo, which programs call.
+// The caller keeps the memory behind the address: no method of bo, which programs call.
 void bind_attach(py::module_& m) {
   m.def(
       "attach",

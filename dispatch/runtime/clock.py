@@ -75,8 +75,8 @@ _Kept = tuple[weakref.ref[Executable], Device, tuple[TimedStep, ...]]
 class _KeptSteps:
     """Steps that were timed, of the executables timed last: their devices and buffers serve again.
 
-    What a run decides it decides anew each time, on an array that nothing ran on before. Whoever takes steps
-    has them alone, so any number of threads may ask. Custom kernels may be declared again: those of
+    What a run decides it decides anew each time, on an array that nothing ran on before. A caller that takes
+    steps has them alone, so any number of threads may ask. Custom kernels may be declared again: those of
     executables that have some are not kept.
     """
 

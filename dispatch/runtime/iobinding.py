@@ -124,8 +124,8 @@ class IOBinding:
     """Inputs and outputs of a session that are bound once, for any number of runs.
 
     ``InferenceSession.io_binding`` makes it, ``run_with_iobinding`` runs it. Arrays and memory are not copied
-    when they are bound: a run reads what they hold then, and writes bound outputs in place. Whoever binds an
-    address keeps the memory alive. Outputs without memory get a new array in every run.
+    when they are bound: a run reads what they hold then, and writes bound outputs in place. The memory
+    behind an address is the caller's to keep alive. Outputs without memory get a new array in every run.
 
     All methods raise ``InputError``: for a name that the model does not have, another dtype than the model's,
     a shape that does not fit the declared one, and memory that cannot be used: of another device than

@@ -2,7 +2,7 @@
 """GraphDef messages: from files, bytes, texts and messages of other packages.
 
 Protobuf's classes, which no other file imports, come from tensorboard, which has them without TensorFlow.
-They are imported when a GraphDef is read: whoever compiles ONNX models, or runs compiled ones, needs no
+They are imported when a GraphDef is read: compiling ONNX models, and running compiled ones, needs no
 tensorboard.
 """
 

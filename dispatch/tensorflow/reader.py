@@ -50,7 +50,7 @@ def is_graphdef(model: object) -> bool:
         with reading(path) as file:
             return file.read(1) != _ONNX_IR_VERSION
     except InputError:
-        return False  # whoever opens it says why it cannot be read
+        return False  # opening it says why it cannot be read
 
 
 def read_graphdef(model: Any, outputs: Sequence[str] | None = None) -> Graph:

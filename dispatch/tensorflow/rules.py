@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our mapping rules for TensorFlow, written as everybody writes them: read them as examples.
+"""Our mapping rules for TensorFlow, written as rules from outside are: read them as examples.
 
 In a plug-in, ``frontend`` and ``Refused`` are ``od.frontend`` and ``od.Refused`` of ``import onedispatch as
 od``; a rule of a plug-in goes before ours. This file has book-keeping, the others what computes.

@@ -108,8 +108,8 @@ def _packed(entries: Sequence[ArgMap], kind: ArgKind) -> memory.MemoryPlan:
 
 
 class _Sessions:
-    """Clocks that serve again. Whoever takes one has it alone, so any number of threads may measure; nothing
-    of a measurement is left in it."""
+    """Clocks that serve again. A caller has the one that it takes alone, so any number of threads may
+    measure; nothing of a measurement is left in it."""
 
     _MOST = 16
 

@@ -7,7 +7,7 @@ CRC-32 of what follows it::
     {"crc32":"1b2f0c33","format":"onedispatch tuning log","version":1}
     {"crc32":"96ad5f10","problem":{...},"solution":{...},"cycles":81243,"estimated":80112.5,"version":"0.1.0"}
 
-Whoever appends does so under a lock, and what was appended is on disk. A writer that was killed leaves a torn
+A writer appends under a lock, and what was appended is on disk. A writer that was killed leaves a torn
 last line at most: readers leave it out, and the next writer cuts it off.
 """
 

@@ -96,11 +96,11 @@ class FunctionTable:
     """Functions of a kernel; their codes are their positions, so rows are only ever appended.
 
     Raises ``KernelDeclarationError`` for code that is no whole number of instructions.
-    The first ``sealed`` rows (None: all) belong to the digest of every kernel that has the table: whoever
-    changes or removes one of them declares another kernel, whose code has them all. Rows behind them came
-    later: routines of their own, that images carry once for all kernels that call them. A kernel's digest
-    does not know them, so that what was compiled before stays good; a parameter block that names one carries
-    the row's ``mark`` beside its code, so that a library without that very row refuses it.
+    The first ``sealed`` rows (None: all) belong to the digest of every kernel that has the table: where one
+    of them is changed or removed it is another kernel, whose code has them all. Rows behind them came later:
+    routines of their own, that images carry once for all kernels that call them. A kernel's digest does not
+    know them, so that what was compiled before stays good; a parameter block that names one carries the row's
+    ``mark`` beside its code, so that a library without that very row refuses it.
     """
 
     name: str

@@ -403,7 +403,7 @@ def mem_bd(
 @lru_cache(maxsize=4096)
 def kept_bd(pattern: Pattern, next_bd: int | None = None, packet: int | None = None) -> tuple[int, ...]:
     """A memory tile's BD over what stays there between operators, or in its neighbours. It takes no lock:
-    whoever wrote is done."""
+    its writer is done."""
     wrap, step = pattern.iteration
     *inner, (_, outermost) = pattern.dims
     described = MemBd.at(

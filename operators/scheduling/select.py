@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who chooses solutions: one place to ask, whoever answers.
+"""Who chooses solutions: one place to ask, whichever selector answers.
 
 A ``Selector`` gives a solution for a problem. The search is one; a catalog of tuned solutions or a tuner is
 another. What they answer is checked, so a wrong entry of a catalog is an error that says what would fit,

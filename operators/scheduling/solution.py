@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a problem is solved: a frozen value that files, processes and people can exchange.
 
-What a solution must keep to stands in ``solution_rules``; whoever chooses, a search, a catalog or a tuner,
-is held to it.
+What a solution must keep to stands in ``solution_rules``; a search, a catalog or a tuner is held to it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ BINDINGS = (
     "bind_transactions.cpp",
 )
 FOREIGN = re.compile(r'#\s*include\s*[<"](pybind11/|Python\.h|onnx|numpy/|structmember)', re.IGNORECASE)
-# Absolute paths of somebody's home, workspace or temporary folder.
+# Absolute paths of a home, workspace or temporary folder.
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|Users|work|workspace|mnt|private)/[\w.-]+")
 ALLOWED_PATHS = ("/home/user",)
 

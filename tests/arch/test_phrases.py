@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages count in words: "1 node", never "1 node(s)". An error in another error's text is one clause."""
+"""Messages count in words: "1 node", never "1 node(s)". An error in another error's text is one clause, and
+text names roles.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import pytest
 
 from onedispatch.transactions.base import errors
 from onedispatch.transactions.base.text import counted, span
+from tests.arch.test_sizes import ROOT, sources
 
 FOLDERS = ("dispatch", "operators", "transactions", "models")
 NOUNS = (
@@ -25,7 +28,7 @@ READ_BACK = {"transactions/text/listing.py": 3}
 
 
 def constant(expression: ast.expr) -> bool:
-    """A number that does not change: whoever wrote the sentence knew it."""
+    """A number that does not change: its sentence was written for it."""
     name = getattr(expression, "attr", getattr(expression, "id", ""))
     return bool(name) and name == name.upper()
 
@@ -129,6 +132,20 @@ def test_a_statement_says_nothing_twice() -> None:
 def test_a_remedy_that_asks_ends_with_its_question_mark() -> None:
     assert str(errors.InputError("x", "y", "z", "is it this one?")).endswith(". Is it this one?")
     assert str(errors.InputError("x", "y", "z", "write this")).endswith(". Write this.")
+
+
+def test_text_names_roles() -> None:
+    """A caller, a writer, a thread: who does what is a fact that a reader needs."""
+    vague = re.compile(r"\b(?:who|any|every|some)(?:ever|body)\b|\bnobody\b", re.IGNORECASE)
+    assert vague.search("Whoever calls") and vague.search("nobody") and not vague.search("who ever")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources(".py", ".cpp", ".h", ".md", ".toml", ".txt")
+        if path.relative_to(ROOT).parts[0] != "tests"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if vague.search(line)
+    ]
+    assert not found, "\n" + "\n".join(found)
 
 
 def test_phrases() -> None:

@@ -7,7 +7,7 @@ README).
 A release adds a signed value; a result outside 0..63 is an error (silicon would set a sticky
 overflow bit and go on with a wrong count).
 
-An acquire and the change that it makes are one step: nobody comes between. Who comes first
+An acquire and the change that it makes are one step: nothing comes between. Who comes first
 when several wait for the same lock is not defined; transactions must not depend on it.
 
 The controller has no acquire operation. It *reads* an address inside the request window that

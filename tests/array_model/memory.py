@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory: 32-bit words, each of which somebody has written or nobody has.
+"""Memory: 32-bit words, each of which has been written or has not.
 
-Reading a word that nobody has written is an error, not a zero: a transaction that does so has
+Reading a word that was not written is an error, not a zero: a transaction that does so has
 its synchronisation or its addresses wrong. Addresses inside the array are word offsets in one
 tile's memory. The host's memory is a list of buffers, the kernel's arguments in order; each
 has a byte address of its own, and the shim sees all of them behind the DDR aperture.
@@ -19,7 +19,7 @@ from onedispatch.transactions.format.spec import DDR_APERTURE
 
 FIRST_BUFFER_ADDRESS = 0x10000
 BUFFER_GAP = 0x1000
-"""Bytes between two buffers that belong to nobody, so that an overrun is seen."""
+"""Bytes between two buffers that belong to neither, so that an overrun is seen."""
 
 
 UNMODELLED = "unmodelled"
@@ -50,7 +50,7 @@ class Memory:
         """The word at word offset ``address``."""
         self._check(address)
         if not self.written[address]:
-            raise ModelFault("memory", f"byte {address * 4:#x} of {self.name} is read, but nobody wrote it")
+            raise ModelFault("memory", f"byte {address * 4:#x} of {self.name} is read, but was not written")
         return int(self.words[address])
 
     def store(self, address: int, word: int) -> None:

@@ -86,7 +86,7 @@ class Maker:
         return {found.at(i) for i in range(found.count)}
 
     def target(self, tile: Tile, sender: int) -> tuple[int, int]:
-        """(data words, offset) of a packet: memory, a lock, or part of a BD that nobody runs."""
+        """(data words, offset) of a packet: memory, a lock, or part of a BD that does not run."""
         beats = self.choose.int(1, 4)
         form = self.choose.int(1 if tile[1] == 0 else 0, 2)
         if form == 0:

@@ -137,7 +137,7 @@ class Maker:
         return place.address + found.at(index)
 
     def lock(self, place: Place, initial: int) -> int:
-        """A lock that nobody uses yet, with its initial value."""
+        """A lock that is not used yet, with its initial value."""
         key = (place.column, place.row)
         number = self._locks.get(key, 0)
         if number >= registers.TILES[place.kind].block["LOCK_VALUE"].count:
@@ -444,7 +444,7 @@ class Maker:
                 self.receive(place, number, total)
 
     def consumers(self) -> None:
-        """A flow for every ring that nobody reads yet."""
+        """A flow for every ring that has no reader yet."""
         for turn in range(3):
             waiting, self.rings = self.rings, []
             for ring in waiting:
@@ -500,7 +500,7 @@ def spoil(maker: Maker) -> None:
         changed = list(words)
         changed[word] ^= 1 << bit
         if len(words) == 1 and changed[0] > words[0] and is_block(address, "LOCK_VALUE"):
-            return  # permits that nobody gave: readers would race with writers
+            return  # permits that were not given: readers would race with writers
         maker.settings[at] = (address, changed)
         maker.notes.append(f"spoilt: {address:#x} word {word} bit {bit}")
 

@@ -14,7 +14,7 @@ longest. A master with "drop header"
 swallows the header word.
 
 **Deterministic merge**: the first arbiters of a switch can be told whose packets come next: so many
-from this slave, so many from that one, and over again. Whoever is not in turn waits.
+from this slave, so many from that one, and over again. A slave that is not in turn waits.
 
 **Wires**: a slave feeds a master, either way, only where the switch has a wire (``switches`` of the
 transactions package): a memory tile passes north and south on the same lane alone, and so on.

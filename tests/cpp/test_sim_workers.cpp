@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker pool: every job runs once, whoever runs it, and errors wait for the one who asks.
+// The worker pool: every job runs once, on any thread, and errors wait for the thread that asks.
 #include <gtest/gtest.h>
 
 #include <atomic>

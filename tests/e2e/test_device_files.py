@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anybody's device file goes wherever a device's name does, and answers do not depend on the device."""
+"""A device file from outside goes wherever a device's name does, and answers do not depend on the device."""
 
 from __future__ import annotations
 

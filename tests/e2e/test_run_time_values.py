@@ -169,7 +169,7 @@ def run_time(model: onnx.ModelProto) -> set[str]:
 
 
 def offences(model: onnx.ModelProto, folded: set[str]) -> list[str]:
-    """Folded nodes whose run-time value somebody sees as data."""
+    """Folded nodes whose run-time value is seen as data."""
     depends = run_time(model)
     seen = {v.name for v in model.graph.output}  # as data, by something that is not folded
     live = set(seen)

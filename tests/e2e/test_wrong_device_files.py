@@ -71,7 +71,7 @@ def _number(choose: random.Random, lines: list[str]) -> None:
 
 
 def _several(choose: random.Random, lines: list[str]) -> None:
-    """Numbers of all sections, within their bounds: devices as nobody has them."""
+    """Numbers of all sections, within their bounds: devices that do not exist."""
     section = ""
     for at, line in enumerate(lines):
         section = line.strip("[]") if line.startswith("[") else section

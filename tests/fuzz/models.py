@@ -279,7 +279,7 @@ def change_attribute(make: Maker, draft: Draft) -> None:
 
 
 def add_attribute(make: Maker, draft: Draft) -> None:
-    """An attribute of the operator's schema, of any version, or one that nobody has."""
+    """An attribute of the operator's schema, of any version, or one that no operator has."""
     values: dict[str, Any] = {
         "axis": _other_int(make, "axis"), "axes": [_other_int(make, "axes")], "perm": [0],
         "auto_pad": make.rng.choice(("SAME_UPPER", "BOGUS")), "group": make.rng.choice((0, 2, 3)),

@@ -39,7 +39,7 @@ def remainder(make: Maker, op_type: str) -> Draft:
     draft = of_types("float32", "int32", "int64")(make, op_type)
     floats = any(isinstance(x, Tensor) and x.array.dtype.kind == "f" for x in draft.inputs)
     for x in draft.inputs[1:]:
-        if isinstance(x, Tensor):  # nobody agrees about division by zero
+        if isinstance(x, Tensor):  # implementations differ about division by zero
             x.array = np.where(x.array == 0, np.ones_like(x.array), x.array)
     return Draft(op_type, draft.inputs, {"fmod": 1} if floats or make.chance(0.3) else {})
 
@@ -160,7 +160,7 @@ def gathered_tuples(make: Maker, op_type: str) -> Draft:
 
 
 def scattered(make: Maker, op_type: str) -> Draft:
-    """Each place once: who writes last where two write is nobody's promise."""
+    """Each place once: which of two writes comes last is not promised."""
     x, shape = make.data_input(1, 4)
     axis = make.axis(len(shape))
     count = make.rng.randint(0, shape[axis])

@@ -168,7 +168,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def test_a_valid_frame_with_any_value_exchanged_is_refused_or_runs(
     file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Whoever can compute a CRC can also write anything below it."""
+    """With a right CRC anything may be written below it."""
     text, blobs = parted(request.getfixturevalue(file))
     path, refused, ran = tmp_path / "odd.od", 0, 0
     for index, place in enumerate(places(msgpack.unpackb(text))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of domains that ONNX does not know: their shapes, and what is said where nobody knows them."""
+"""Nodes of domains that ONNX does not know: their shapes, and what is said where they are unknown."""
 
 from __future__ import annotations
 

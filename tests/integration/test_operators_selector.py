@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever answers for solutions is held to the types and the rules, and named where it fails."""
+"""Every selector is held to the types and the rules, and named where it fails."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def many_rows(columns: int) -> tuple[Nest, Device]:
 @pytest.mark.parametrize("columns", [2, 8])
 def test_what_the_search_finds_fits_small_devices_too(columns: int) -> None:
     nest, device = many_rows(columns)
-    schedule = select(nest, device)  # it is checked as everybody's
+    schedule = select(nest, device)  # it is checked like any other
     assert schedule.mapping.columns == 1
     wide = Solution(nest.kernel.name, replace(PLAIN, col_dim=0, columns=columns), (1, 1), 1)
     with pytest.raises(od.SolutionError, match="at most 65535 in one column") as caught:

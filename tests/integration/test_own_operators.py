@@ -218,7 +218,7 @@ class Deaf(Eltwise):
 
 
 class OwnTransaction(Eltwise):
-    """An operator that makes its transaction itself: nobody sees what it does with ``activation``."""
+    """An operator that makes its transaction itself: what it does with ``activation`` is not seen."""
 
     kind = "own"
 

@@ -241,7 +241,7 @@ def test_a_product_alone_may_have_factors(floats: bool) -> None:
 
 @pytest.mark.usefixtures("all_maps")
 def test_dequantised_once_for_several_readers() -> None:
-    """Each takes the integers; nobody is left to read floats."""
+    """Each takes the integers; no reader of floats is left."""
     model = Model()
     model.integers("x", SHAPE)
     model.node("Sigmoid", ["x"], ["made"])

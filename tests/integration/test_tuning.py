@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a solution costs by the clock, and the tuner: never worse than the search, whoever dies meanwhile."""
+"""What a solution costs by the clock, and the tuner: never worse than the search, also if processes die."""
 
 from __future__ import annotations
 

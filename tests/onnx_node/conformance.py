@@ -94,7 +94,7 @@ def told(name: str, placement: Sequence[Any] | None) -> None:
 
 
 def passes_with_fallback(name: str) -> None:
-    """Fails unless the test passes with fallback, or nobody else passes it; and see ``told``."""
+    """Fails unless the test passes with fallback, or no other runtime passes it; and see ``told``."""
     problem, placement = with_fallback(name)
     if problem and not others_fail(name):
         raise AssertionError(problem)

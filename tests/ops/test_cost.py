@@ -58,7 +58,7 @@ def combination(nest: Nest) -> tuple[str, ...]:
 
 
 def random_schedule(nest: Nest, device: Device, random: np.random.Generator) -> Schedule | None:
-    """The nest on one core with tiles that nobody searched for."""
+    """The nest on one core with tiles that no search found."""
     tiles = []
     for dim in nest.dims:
         most = min(dim.extent, dim.max_tile, 64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums in front of normalisations take no operator of their own, whoever else reads them."""
+"""Sums in front of normalisations take no operator of their own, whatever else reads them."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ WRONG = {
     ("OD_SCALAR_F32, ", "5u, "): "w0: type 5",
     ("-INFINITY, INFINITY", "2.0, 1.0"): "a lowest value above the highest",
     ('{"x0", 40, 1u', '{"x0", 250, 1u'): "x0: its words lie outside",
-    ('{"x0", 40, 1u', '{"x0", 40, 4096u'): "x0: element types that nobody knows",
+    ('{"x0", 40, 1u', '{"x0", 40, 4096u'): "x0: unknown element types",
     ('{"d0", 0}', '{"d0", 5}'): "x0 along d0: dimension 5",
     ("test_blend_operands, 8,", "test_blend_operands, 17,"): "17 operands; accepted: at most 16",
     ("test_blend_scalars, 32,", "test_blend_scalars, 33,"): "33 scalars; accepted: at most 32",

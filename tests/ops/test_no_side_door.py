@@ -326,7 +326,7 @@ def _network() -> onnx.ModelProto:
 
 
 def test_every_patched_argument_of_a_network_matters(fused: Fused) -> None:
-    """Outputs that nobody wrote are an error; other arguments hold other data."""
+    """Outputs that were not written are an error; other arguments hold other data."""
     for edit in edits.patched_arguments(fused.step.transaction, 5):
         assert fused.outcome(edit.transaction) != SAME, edit.id
 

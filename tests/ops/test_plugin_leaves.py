@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A body that ends the process: nobody takes that for success."""
+"""A body that ends the process is not taken for success."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def typed(one: Case, dtype: str) -> Case | None:
     if whole and one.op_type == "Gemm" and {"alpha", "beta"} & one.attributes.keys():
         return None  # fractions of integers
     if one.attributes.get("reduction", "none") != "none" and dtype not in REDUCED:
-        return None  # refused, or a rounding per update, of which nobody else has an answer
+        return None  # refused, or a rounding per update, for which there is no other answer
     weighted = one.op_type in ("Resize", "Upsample") and one.attributes.get("mode", "nearest") != "nearest"
     if weighted and (whole or dtype in ("bool", "float64")):
         return None  # sums of weighted elements are of floats, and refused of others

@@ -45,7 +45,7 @@ def whole(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Arr
 
 
 def buffers_of(operator: Operator, arrays: list[Array]) -> list[bytes | int]:
-    """The kernel arguments in the order of the arg map; arguments that nobody uses are small."""
+    """The kernel arguments in the order of the arg map; arguments that are not used are small."""
     pairs = zip(operator.inputs, arrays, strict=True)
     read = [tensor.laid(array) for i, (tensor, array) in enumerate(pairs) if i in operator._read_inputs]
     entries = operator.arg_map()

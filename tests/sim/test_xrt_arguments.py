@@ -63,7 +63,7 @@ def objects() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", BOUND)
 def test_an_object_that_was_never_constructed_is_refused(name: str) -> None:
-    """``run.__new__(run).wait()`` read memory that nobody had written."""
+    """``run.__new__(run).wait()`` read memory that was not written."""
     cls = BOUND[name]
     ghost = cls.__new__(cls)
     for method in methods(cls):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuner's log: what is appended is read, whoever else appends, and whenever a writer ends."""
+"""The tuner's log: what is appended is read, with several writers, and whenever a writer ends."""
 
 from __future__ import annotations
 

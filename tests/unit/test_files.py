@@ -154,7 +154,7 @@ def test_a_process_that_is_killed_leaves_nothing_for_long(target: Path, how: str
     command = [sys.executable, "-c", WRITER, str(target), how]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
-        if how == "named":  # it works: however old its file is, nobody takes it away
+        if how == "named":  # it works: however old its file is, it stays
             (partial,) = target.parent.glob(".*.partial")
             os.utime(partial, (0, 0))
             write_file(target, OLD)
@@ -256,9 +256,9 @@ def as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody may enter, which pytest's own are not; needs root."""
+    """A folder that every user may enter, which pytest's own are not; needs root."""
     if os.geteuid() != 0:
-        pytest.skip("only root can become somebody else")
+        pytest.skip("only root can become another user")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

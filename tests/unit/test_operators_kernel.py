@@ -200,7 +200,7 @@ def test_digests_know_the_rows_that_were_there_first(found: Kernel, table: Funct
 
 
 def test_later_rows_are_known_by_marks() -> None:
-    """Whoever appended another row at the same place is told apart, though the digest is the same."""
+    """A table with another row appended at the same place is another one, though the digest is the same."""
     tables = [replace(ACTIVATIONS, rows=(*ACTIVATIONS.rows, Function(n, dtypes=t)))
               for n, t in (("newest", "f32"), ("other", "f32"), ("newest", "bf16"))]  # fmt: skip
     code = len(ACTIVATIONS.rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table makes the codes of C, the classes of errors and the page; whoever raises one is understood."""
+"""One table makes the codes of C, the classes of errors and the page; each is understood."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def catching() -> None:
 
 
 def stubborn() -> None:
-    """Catches what nobody should."""
+    """Catches what should not be caught."""
     caught: list[int] = []
     while True:
         try:

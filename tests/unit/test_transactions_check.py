@@ -321,7 +321,7 @@ def test_merged_tokens_tell_of_those_that_must_be_among_them() -> None:
     for index in (0, 1, 24):
         bd(made, index, MemBd.at(256, 8).to_words())
     found = Transaction.from_bytes(made.to_bytes()).check()
-    # Two of three: one of channel 0 at least, and whether any of channel 1 nobody knows.
+    # Two of three: one of channel 0 at least, and whether any of channel 1 is unknown.
     assert [(f.kind, f.op_index) for f in found] == [(FindingKind.HAZARD, 8), (FindingKind.HAZARD, 9)]
 
 

@@ -133,7 +133,7 @@ def send_when_equal(road: Road) -> None:
 
 
 def another_releases(road: Road) -> None:
-    """Whose release it was that the sender took nobody can tell."""
+    """It is unknown which release the sender took."""
     road.early = lambda r: r.mem_task(24, 0xA060C, 0, release=(FULL, 1))
 
 

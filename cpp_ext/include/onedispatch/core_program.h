@@ -99,7 +99,7 @@ class CoreProgram {
   virtual const Action& resume() = 0;
 };
 
-// Ctrl-C ended a kernel call that went on for too long: whoever simulates asks its interrupt check.
+// Ctrl-C ended a kernel call that went on for too long: the simulator then asks its interrupt check.
 struct CallInterrupted {
   std::string what;
 };

@@ -54,7 +54,7 @@ class SimulationError : public std::runtime_error {
   std::string register_name;
   int column, row;  // tile, -1 when none
   int32_t status = 0;  // what a kernel answered (kernel_codes.h); 0 where none did
-  std::shared_ptr<void> cause;  // what was thrown in the kernel, by whoever can tell
+  std::shared_ptr<void> cause;  // what was thrown in the kernel, if its binding keeps that
   OpRef op;
 };
 

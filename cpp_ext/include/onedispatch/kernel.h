@@ -171,8 +171,8 @@ typedef struct od_setup {
 } od_setup;
 
 /*
- * What a call may tell the host, which never changes results. Either function may be null; whoever implements
- * them puts an od_host first in a structure of its own.
+ * What a call may tell the host, which never changes results. Either function may be null; an
+ * implementation puts an od_host first in a structure of its own.
  */
 typedef struct od_host {
   /* A line, UTF-8 that ends with a zero byte, of the member [OD_MAX_DIMS] of the index space, which ends with

@@ -11,7 +11,7 @@
 
 namespace onedispatch {
 
-// Why a library, or one of its functions, was refused. `cause`: what whoever wrote the function threw there.
+// Why a library, or one of its functions, was refused. `cause`: what the function threw.
 struct KernelError {
   od_status status;
   std::string what;
@@ -19,7 +19,7 @@ struct KernelError {
 };
 
 class OwnedKernel;
-// Of a loaded library, which stays; or shared with whoever still runs what has been replaced.
+// Of a loaded library, which stays; or shared with plans that still run a replaced one.
 using KernelPtr = std::shared_ptr<const od_kernel>;
 
 // The library of our own kernels.
@@ -43,7 +43,7 @@ class KernelRegistry {
   // before, and where the digest is the same, the next operation of theirs has the new functions. Throws
   // KernelError as check_declaration does, and where a library or another name has what it is named by.
   void add(std::shared_ptr<OwnedKernel> kernel, const std::string& origin);
-  // Whether there was one that was added so; whoever runs it keeps it.
+  // Whether there was one that was added so; plans that run it keep it.
   bool remove(const std::string& name);
   // Where libraries came from and were looked for: what messages that miss a kernel end with.
   void tell_searched(const std::string& text);

@@ -105,7 +105,7 @@ class Declaration {
     require(x.role < OD_ROLES, std::string(x.name) + ": role " + std::to_string(x.role));
     require(x.walk < OD_WALKS, std::string(x.name) + ": walk " + std::to_string(x.walk));
     require(index == 0 || x.role >= spec_.operands[index - 1].role, std::string(x.name) + ": inputs come before outputs");
-    require(x.dtypes != 0 && x.dtypes >> (sizeof od_dtypes / sizeof *od_dtypes) == 0, std::string(x.name) + ": element types that nobody knows");
+    require(x.dtypes != 0 && x.dtypes >> (sizeof od_dtypes / sizeof *od_dtypes) == 0, std::string(x.name) + ": unknown element types");
     require(x.like < spec_.n_operands, std::string(x.name) + ": like operand " + std::to_string(x.like) + ", which is not there");
     words(x.name, x.at, words_of(x));
     for (const uint32_t scalar : {x.pad_scalar, x.fill_scalar}) {
@@ -342,7 +342,7 @@ KernelRegistry& registry() {
 void* library_symbol(const std::string& path, const char* name) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (handle == nullptr) check_preload(path, body_limit());
-  // Whoever asks for the same file again gets the same handle; it is never closed.
+  // Every load of the same file gets the same handle, which is never closed.
   handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": " + dlerror());
   void* symbol = dlsym(handle, name);

@@ -303,7 +303,7 @@ void read_scalar(const od_setup& setup, const od_scalar_spec& spec, uint32_t& wo
   }
   const uint32_t wanted = spec.type == OD_SCALAR_FUNCTION ? spec.functions[word].digest >> OD_MARK_SHIFT : 0;
   if (wanted == mark) return;
-  // The table of whoever compiled this goes on in another way than ours.
+  // The function table that this was compiled with goes on in another way than ours.
   reject(setup, spec.at, std::string(spec.name) + ": a function with mark " + std::to_string(mark),
          std::string(spec.functions[word].name) + " stands there, with mark " + std::to_string(wanted));
 }

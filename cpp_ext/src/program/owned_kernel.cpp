@@ -27,7 +27,7 @@ class NativeBody final : public KernelBody {
 
   std::unique_ptr<const BodyPlan> prepare(const od_setup& setup) const override {
     auto kernel = std::make_shared<od_kernel>(functions_);
-    kernel->spec = setup.spec;  // that of whoever calls, which outlives the plan
+    kernel->spec = setup.spec;  // the caller's, which outlives the plan
     return std::make_unique<const NativePlan>(std::move(kernel), setup);
   }
 

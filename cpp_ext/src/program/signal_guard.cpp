@@ -382,7 +382,7 @@ timespec deadline_of(uint32_t limit_ms) {
   return at;
 }
 
-// Whoever jumps out of the call comes back here; nothing with a destructor lives in this frame.
+// A jump out of the call ends here; nothing with a destructor lives in this frame.
 __attribute__((noinline)) bool jumped(Active& here, void (*call)(void*), void* data, CallOutcome& outcome) {
   if (sigsetjmp(here.jump, 0) != 0) return true;
   active = &here;

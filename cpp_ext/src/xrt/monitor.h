@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What threads share in this layer: one lock for the short sections of all objects, and one signal
-// for whoever waits for a run. Runs themselves hold a Turn, not the lock.
+// for threads that wait for a run. Runs themselves hold a Turn, not the lock.
 #pragma once
 #include <algorithm>
 #include <chrono>

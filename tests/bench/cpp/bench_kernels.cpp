@@ -151,6 +151,28 @@ Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, ui
   return b;
 }
 
+Bench combine(bool product, uint32_t rows, uint32_t columns) {
+  namespace arg = params::combine;
+  Bench b;
+  b.name = std::string("combine i8 ") + (product ? "product " : "sum ") + std::to_string(rows) + "x" + std::to_string(columns);
+  b.kernel = params::combine::digest;
+  b.work = static_cast<double>(rows) * columns;
+  b.unit = "elements";
+  b.setup.dims[3] = {rows, rows};
+  b.setup.dims[4] = {columns, columns};
+  b.words[arg::product] = product ? 1 : 0;
+  const float steps[] = {0.5f, 0.25f};
+  std::memcpy(&b.words[arg::first], steps, sizeof steps);
+  b.types = {{arg::x0, params::dtype::i8}, {arg::x1, params::dtype::i8}, {arg::out, params::dtype::i8}};
+  for (const uint32_t word : {arg::x0, arg::x1}) {
+    b.words[word] = (word == arg::x1 ? 1u : 0u) << 24;
+    for (uint32_t d = 0; d < 3; ++d) b.axis(word + 1 + 5 * d, 1, 0);
+    b.axis(word + 16, rows, columns);
+    b.axis(word + 21, columns, 1);
+  }
+  return b;
+}
+
 Bench lines(uint32_t kernel, const char* name, uint32_t outer, uint32_t length, uint32_t inner) {
   namespace arg = params::softmax;
   Bench b;
@@ -237,6 +259,7 @@ void register_kernels() {
       eltwise("sigmoid", fn::copy_, 1, act::sigmoid_, 64, 128, false), eltwise("tanh", fn::copy_, 1, act::tanh_, 64, 128, false),
       eltwise("erf", fn::copy_, 1, act::erf_, 64, 128, false), eltwise("exp", fn::copy_, 1, act::exp_, 64, 128, false),
       eltwise("transpose", fn::copy_, 1, act::none_, 64, 128, true), eltwise("add", fn::add_, 2, act::none_, 512, 7, true),
+      combine(false, 64, 128), combine(true, 64, 128), combine(false, 512, 7),
       lines(params::softmax::digest, "softmax", 64, 128, 1), lines(params::softmax::digest, "softmax", 1, 128, 64), lines(params::lrn::digest, "lrn", 1, 64, 128),
       reduce(128, 128, 1), reduce(4, 64, 64)};
   for (const Bench& bench : all) each_level(bench.name, [bench](benchmark::State& state, const char*) { measure(state, bench); });

@@ -17,6 +17,7 @@ OD_INLINE I splat_i(int32_t x) { return (I)_mm256_set1_epi32(x); }
 OD_INLINE F load_part(const float* p, int n) { return (F)_mm256_maskload_ps(p, lane_mask(n)); }
 OD_INLINE void store_part(float* p, F v, int n) { _mm256_maskstore_ps(p, lane_mask(n), (__m256)v); }
 OD_INLINE F fma(F a, F b, F c) { return (F)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+OD_INLINE F fused(F a, F b, F c) { return fma(a, b, c); }
 OD_INLINE F root(F x) { return (F)_mm256_sqrt_ps((__m256)x); }
 using D = double __attribute__((vector_size(32)));
 OD_INLINE D fma_wide(D a, D b, D c) { return (D)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }

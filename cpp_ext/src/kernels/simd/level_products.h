@@ -394,26 +394,34 @@ static void multiply_i8(const GemmI8& g, const ProductI8& by) {
 
 static void gemm_i8(const GemmI8& g) { multiply_i8(g, {1, 1, packed_a, multiply_tiles}); }
 
-// One vector of a row as onnxruntime computes it: the sum as f32 times the scale, saturated, rounded half to even.
-// `low` and `high` are what `zero` leaves of the type.
+// Floats that become whole numbers of a type, `zero` added: `low` and `high` are what that leaves of the type.
 struct Rounding {
   F low, high;
   I zero;
 };
-template <class Type>
-OD_INLINE typename Type::Narrow requantised(I sum, F scale, const Rounding& r) {
+template <class Element>
+OD_INLINE Rounding rounding_to(int32_t zero) {
+  using Limits = std::numeric_limits<Element>;
+  return {splat(static_cast<float>(Limits::min() - zero)), splat(static_cast<float>(Limits::max() - zero)), splat_i(zero)};
+}
+// Saturated, rounded half to even; a NaN becomes the least.
+OD_INLINE I rounded(F v, const Rounding& r) {
   const F magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  F v = __builtin_convertvector(sum, F) * scale;
   v = select(v > r.low, v, r.low);
   v = select(v < r.high, v, r.high);
-  return __builtin_convertvector(sub_wrap((I)(v + magic), (I)magic) + r.zero, typename Type::Narrow);  // fits
+  return sub_wrap((I)(v + magic), (I)magic) + r.zero;
+}
+
+// One vector of a row as onnxruntime computes it: the sum as f32 times the scale.
+template <class Type>
+OD_INLINE typename Type::Narrow requantised(I sum, F scale, const Rounding& r) {
+  return converted<typename Type::Element>(rounded(__builtin_convertvector(sum, F) * scale, r));  // fits
 }
 
 template <class Type, bool PerColumn>
 static void requantise_rows(const Requantise& q) {
   using Element = typename Type::Element;
-  using Limits = std::numeric_limits<Element>;
-  const Rounding how{splat(static_cast<float>(Limits::min() - q.zero)), splat(static_cast<float>(Limits::max() - q.zero)), splat_i(q.zero)};
+  const Rounding how = rounding_to<Element>(q.zero);
   const int whole = q.n / kLanes * kLanes, part = q.n - whole;
   const ptrdiff_t end = (q.m - 1) * q.y_m + q.n;
   for (int m = 0; m < q.m; ++m) {

@@ -109,31 +109,38 @@ OD_INLINE T nearest(float v) {
   return static_cast<T>(static_cast<int32_t>((v + kWhole) - kWhole));
 }
 
-// a * b + c, rounded once at every level.
+// a * b + c, rounded once at every level, as fused(F, F, F) is.
 OD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// y[i] = f(a[i], b[i]); where a step is 0, one value for all.
+// n bytes, fewer than two pieces: no call for the few that are left at the end of a row.
+template <size_t Piece>
+OD_INLINE void copy_few(const void* x, void* y, size_t n) {
+  const size_t here = n & Piece;
+  if (here != 0) __builtin_memcpy(y, x, Piece);
+  if constexpr (Piece > 1) copy_few<Piece / 2>(static_cast<const uint8_t*>(x) + here, static_cast<uint8_t*>(y) + here, n);
+}
+
+// y[i] = f(a[i], b[i]), by vectors of whole numbers; where a step is 0, one value for all.
 template <class T, class Fn>
 static void map_pairs(const Combine& c, Fn f) {
   const T* a = static_cast<const T*>(c.a);
   const T* b = static_cast<const T*>(c.b);
   T* y = static_cast<T*>(c.y);
   const size_t n = c.n;  // bytes may be those of `c`: no compiler keeps what it reads there
+  const bool many_a = c.step_a != 0, many_b = c.step_b != 0;
   if (n == 0) return;
-  const T one_a = a[0], one_b = b[0];
-  if (c.step_a != 0 && c.step_b != 0) {
-#pragma omp simd
-    for (size_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
-  } else if (c.step_a != 0) {
-#pragma omp simd
-    for (size_t i = 0; i < n; ++i) y[i] = f(a[i], one_b);
-  } else if (c.step_b != 0) {
-#pragma omp simd
-    for (size_t i = 0; i < n; ++i) y[i] = f(one_a, b[i]);
-  } else {
-    const T value = f(one_a, one_b);
-    for (size_t i = 0; i < n; ++i) y[i] = value;
-  }
+  const I one_a = splat_i(a[0]), one_b = splat_i(b[0]);
+  using Narrow = Vector<T>;
+  const auto put = [&](size_t i, auto copy) {
+    Narrow p{}, q{};
+    if (many_a) copy(a + i, &p);
+    if (many_b) copy(b + i, &q);
+    const Narrow found = converted<T>(f(many_a ? converted<int32_t>(p) : one_a, many_b ? converted<int32_t>(q) : one_b));
+    copy(&found, y + i);
+  };
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) put(i, [](const void* from, void* to) { __builtin_memcpy(to, from, sizeof(Narrow)); });
+  if (i < n) put(i, [left = (n - i) * sizeof(T)](const void* from, void* to) { copy_few<sizeof(Narrow) / 2>(from, to, left); });
 }
 
 // Floats rounded to even, then `zero` added, within what T has.
@@ -150,35 +157,38 @@ struct Placed {
   }
 };
 
+OD_INLINE F as_floats(I x) { return __builtin_convertvector(x, F); }
+
 // 16 bits: differences from zero points are exact floats, and the sum or product of them is rounded to a whole number
 // before the result's zero point is added, so that no bits are lost to that.
 template <class T>
 static void combine_wide(const Combine& c) {
-  const float first = c.first, second = c.second;
-  const int32_t zero_a = c.zero_a, zero_b = c.zero_b;
-  const Placed<T> place{nearest<T>(c.shift)};
+  const F first = splat(c.first), second = splat(c.second);
+  const I zero_a = splat_i(c.zero_a), zero_b = splat_i(c.zero_b);
+  const Rounding how = rounding_to<T>(nearest<T>(c.shift));
   if (c.product) {
-    map_pairs<T>(c, [=](T a, T b) { return place(static_cast<float>(a - zero_a) * static_cast<float>(b - zero_b) * first); });
+    map_pairs<T>(c, [&](I a, I b) { return rounded(as_floats(a - zero_a) * as_floats(b - zero_b) * first, how); });
   } else {
-    map_pairs<T>(c, [=](T a, T b) { return place(fused(static_cast<float>(a - zero_a), first, static_cast<float>(b - zero_b) * second)); });
+    map_pairs<T>(c, [&](I a, I b) { return rounded(fused(as_floats(a - zero_a), first, as_floats(b - zero_b) * second), how); });
   }
 }
 
 template <class T>
 static void combine_as(const Combine& c) {
-  const float first = c.first, second = c.second, shift = c.shift;
+  const F first = splat(c.first), second = splat(c.second), shift = splat(c.shift);
+  const Rounding how = rounding_to<T>(0);
   if (!c.product) {
-    map_pairs<T>(c, [=](T a, T b) { return nearest<T>(fused(a, first, fused(b, second, shift))); });
+    map_pairs<T>(c, [&](I a, I b) { return rounded(fused(as_floats(a), first, fused(as_floats(b), second, shift)), how); });
     return;
   }
   // Kept within what `shift` leaves of T before that is added: no compiler makes one operation of the two.
-  const float low = static_cast<float>(std::numeric_limits<T>::min()) - shift, high = static_cast<float>(std::numeric_limits<T>::max()) - shift;
-  const int32_t zero_a = c.zero_a, zero_b = c.zero_b;
-  map_pairs<T>(c, [=](T a, T b) {
-    float v = static_cast<float>((a - zero_a) * (b - zero_b)) * first;
-    v = v > low ? v : low;
-    v = v < high ? v : high;
-    return nearest<T>(v + shift);
+  const F low = how.low - shift, high = how.high - shift;
+  const I zero_a = splat_i(c.zero_a), zero_b = splat_i(c.zero_b);
+  map_pairs<T>(c, [&](I a, I b) {
+    F v = as_floats((a - zero_a) * (b - zero_b)) * first;
+    v = select(v > low, v, low);
+    v = select(v < high, v, high);
+    return rounded(v + shift, how);
   });
 }
 

@@ -47,18 +47,34 @@ OD_INLINE void store_part_as(Word* p, V v, int n) {
   store_part(reinterpret_cast<float*>(p), (F)v, n);
 }
 
+// The same whole numbers as another element type, what does not fit cut off. Between bytes and words by an instruction
+// where the level has one, else in two steps: the compiler takes one step apart, element by element.
+template <class To, class V>
+OD_INLINE Vector<To> converted(V x) {
+  using From = std::decay_t<decltype(x[0])>;
+  constexpr bool widens = sizeof(To) == 4 * sizeof(From), narrows = sizeof(From) == 4 * sizeof(To);
+#if OD_VBMI
+  if constexpr (widens) return (Vector<To>)words_of((__m128i)x, std::is_signed_v<From>);
+  else if constexpr (narrows) return (Vector<To>)bytes_of((I)x);
+#else
+  using Between = std::conditional_t<std::is_signed_v<From>, int16_t, uint16_t>;
+  if constexpr (widens || narrows) return __builtin_convertvector(__builtin_convertvector(x, Vector<Between>), Vector<To>);
+#endif
+  else return __builtin_convertvector(x, Vector<To>);
+}
+
 // One element type: how it is stored, the word that it is computed in, and the way there and back.
 template <class Stored, class Wide>
 struct Integer {
   using Element = Stored;
   using Word = Wide;
   using Narrow = Vector<Stored>;
-  OD_INLINE Vector<Word> widen(Narrow x) { return __builtin_convertvector(x, Vector<Word>); }
+  OD_INLINE Vector<Word> widen(Narrow x) { return converted<Word>(x); }
   OD_INLINE Narrow narrow(Vector<Word> x) {  // saturates
     using Limits = std::numeric_limits<Stored>;
     const auto low = splat_as<Word>(static_cast<Word>(Limits::min())), high = splat_as<Word>(static_cast<Word>(Limits::max()));
     x = x < low ? low : x;
-    return __builtin_convertvector(x > high ? high : x, Narrow);
+    return converted<Stored>(x > high ? high : x);
   }
 };
 

@@ -30,6 +30,7 @@ OD_INLINE I splat_i(int32_t x) { return (I)_mm512_set1_epi32(x); }
 OD_INLINE F load_part(const float* p, int n) { return (F)_mm512_maskz_loadu_ps(lane_mask(n), p); }
 OD_INLINE void store_part(float* p, F v, int n) { _mm512_mask_storeu_ps(p, lane_mask(n), (__m512)v); }
 OD_INLINE F fma(F a, F b, F c) { return (F)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+OD_INLINE F fused(F a, F b, F c) { return fma(a, b, c); }
 // sum + the products of the upper halves, then + those of the lower ones. As assembly, since this file is also compiled
 // for processors without AVX512-BF16.
 OD_INLINE F add_pairs(F sum, F a, F b) {
@@ -46,6 +47,11 @@ OD_INLINE I dot(I acc, I a, I b) { return (I)_mm512_dpbusd_epi32((__m512i)acc, (
 OD_INLINE I widen_bytes(const uint8_t* p) {
   return (I)_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+// Bytes as words, and the low bytes of words.
+OD_INLINE I words_of(__m128i bytes, bool is_signed) {
+  return (I)(is_signed ? _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes) : _mm512_maskz_cvtepu8_epi32(0xFFFF, bytes));
+}
+OD_INLINE __m128i bytes_of(I words) { return _mm512_maskz_cvtepi32_epi8(0xFFFF, (__m512i)words); }
 // The first n of 4 * kLanes bytes; zeros behind them.
 OD_INLINE I load_bytes(const uint8_t* p, int n) {
   return (I)_mm512_maskz_loadu_epi8(~uint64_t{0} >> (64 - n), p);

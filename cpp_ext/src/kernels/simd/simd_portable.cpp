@@ -30,6 +30,10 @@ OD_INLINE void store_part(float* p, F v, int n) {
   for (int i = 0; i < n; ++i) p[i] = v[i];
 }
 OD_INLINE F fma(F a, F b, F c) { return a * b + c; }
+OD_INLINE F fused(F a, F b, F c) {  // rounded once
+  for (int i = 0; i < kLanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return c;
+}
 OD_INLINE F root(F x) { return F{std::sqrt(x[0]), std::sqrt(x[1]), std::sqrt(x[2]), std::sqrt(x[3])}; }
 using D = double __attribute__((vector_size(16)));
 OD_INLINE D fma_wide(D a, D b, D c) { return a * b + c; }

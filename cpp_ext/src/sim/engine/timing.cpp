@@ -6,7 +6,7 @@
 namespace onedispatch::sim {
 namespace {
 
-// Both files and whoever sets a constant keep to register_map.h's bounds.
+// Device files and constants that are set keep to register_map.h's bounds.
 uint32_t cycles(const DeviceDescription& device, const char* key) {
   return static_cast<uint32_t>(std::llround(device.at(key)));
 }

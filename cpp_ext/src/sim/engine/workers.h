@@ -47,8 +47,8 @@ class WorkerPool {
   void resume();
   // Whether one is waited for: a job that takes long ends early then, where it can.
   bool pausing() const { return pausing_.load(std::memory_order_relaxed) != 0; }
-  // The same for longer, by whoever has what jobs may wait for, of the shared pool where there is one; on one
-  // thread, one after the other.
+  // The same for longer, by the thread that holds what jobs may wait for, of the shared pool where there is
+  // one; on one thread, one after the other.
   static void hold_jobs();
   static void release_jobs();
 

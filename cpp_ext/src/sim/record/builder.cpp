@@ -266,7 +266,7 @@ void RecordingBuilder::written_last(std::vector<size_t> places, Use use) const {
   }
 }
 
-// Of the words that an occurrence writes more than once, takes out all but the last: whoever comes last now.
+// Of the words that an occurrence writes more than once, takes out all but the last write.
 void RecordingBuilder::cut() {
   std::map<uint32_t, std::vector<size_t>> rewriting;  // what such occurrences store
   for (size_t i = 0; i < stored_.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order the parts of a recorded run must come: whoever reads a word of device memory after its last
+// In which order the parts of a recorded run must come: a reader of a word of device memory after its last
 // writer and before its next.
 #pragma once
 #include <cstdint>

@@ -58,7 +58,7 @@ bool AbsentOverlay::takes_lock(const Tile& tile, uint32_t id, int32_t value) con
   const Lock& lock = tile.locks[id];
   Lock written;
   written.value = value;
-  // Without anybody to release it, a lock is the transaction's own way to start the task that waits.
+  // A lock that no core or DMA releases is the transaction's own way to start the task that waits.
   const bool starts = !lock.waiters.empty() && lock.waiters.front().kind == Waiter::Kind::kChannel &&
                       Array::can_acquire(written, array_.channels_[lock.waiters.front().index].bd.acquire_value);
   const bool alike = starts || lock.value == value;

@@ -28,7 +28,7 @@ void find_turn(Merge& merge) {
 
 }  // namespace
 
-// The merge of an arbiter; null when it serves whoever comes.
+// The merge of an arbiter; null when it serves packets as they arrive.
 Merge* Array::merge_at(uint32_t key) {
   auto& merges = tiles_[key / reg::ARBITERS].switches.merges;
   const uint32_t arbiter = key % reg::ARBITERS;
