@@ -127,6 +127,14 @@ Bench windowed(uint32_t kernel, const char* name, uint32_t c, uint32_t rows, uin
   return b;
 }
 
+// The operand at `word`, which comes by `port`: a matrix, element by element.
+void elements(Bench& b, uint32_t word, uint32_t port, uint32_t rows, uint32_t columns, bool transposed) {
+  b.words[word] = port << params::kPortShift;
+  for (uint32_t d = 0; d < 3; ++d) b.axis(word + 1 + 5 * d, 1, 0);
+  b.axis(word + 16, rows, transposed ? 1 : columns);
+  b.axis(word + 21, columns, transposed ? rows : 1);
+}
+
 Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, uint32_t rows, uint32_t columns, bool transposed) {
   namespace arg = params::eltwise;
   Bench b;
@@ -141,13 +149,7 @@ Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, ui
   const float one = 1.0f;
   std::memcpy(&b.words[arg::alpha], &one, 4);
   std::memcpy(&b.words[arg::beta], &one, 4);
-  for (uint32_t i = 0; i < inputs; ++i) {
-    const uint32_t word = arg::x0 + i * (arg::x1 - arg::x0);
-    b.words[word] = (i & 1) << 24;
-    for (uint32_t d = 0; d < 3; ++d) b.axis(word + 1 + 5 * d, 1, 0);
-    b.axis(word + 16, rows, transposed ? 1 : columns);
-    b.axis(word + 21, columns, transposed ? rows : 1);
-  }
+  for (uint32_t i = 0; i < inputs; ++i) elements(b, arg::x0 + i * (arg::x1 - arg::x0), i & 1, rows, columns, transposed);
   return b;
 }
 
@@ -164,12 +166,8 @@ Bench combine(bool product, uint32_t rows, uint32_t columns) {
   const float steps[] = {0.5f, 0.25f};
   std::memcpy(&b.words[arg::first], steps, sizeof steps);
   b.types = {{arg::x0, params::dtype::i8}, {arg::x1, params::dtype::i8}, {arg::out, params::dtype::i8}};
-  for (const uint32_t word : {arg::x0, arg::x1}) {
-    b.words[word] = (word == arg::x1 ? 1u : 0u) << 24;
-    for (uint32_t d = 0; d < 3; ++d) b.axis(word + 1 + 5 * d, 1, 0);
-    b.axis(word + 16, rows, columns);
-    b.axis(word + 21, columns, 1);
-  }
+  elements(b, arg::x0, 0, rows, columns, false);
+  elements(b, arg::x1, 1, rows, columns, false);
   return b;
 }
 

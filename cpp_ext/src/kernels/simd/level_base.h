@@ -23,6 +23,10 @@ OD_INLINE I add_wrap(I a, I b) { return (I)((U)a + (U)b); }
 OD_INLINE I sub_wrap(I a, I b) { return (I)((U)a - (U)b); }
 OD_INLINE I mul_wrap(I a, I b) { return (I)((U)a * (U)b); }
 
+OD_INLINE F as_floats(I x) { return __builtin_convertvector(x, F); }
+// 1.5 * 2^23: floats of this size have no fractions, so adding it rounds to an integer, half to even.
+constexpr float kWhole = 12582912.0f;
+
 OD_INLINE F absolute(F x) { return (F)((I)x & splat_i(0x7FFFFFFF)); }
 OD_INLINE F copy_sign(F x, F sign) { return (F)(((I)x & splat_i(0x7FFFFFFF)) | ((I)sign & splat_i(INT32_MIN))); }
 OD_INLINE F select(I mask, F a, F b) { return mask ? a : b; }

@@ -19,7 +19,7 @@ OD_INLINE F exp_f(F x) {
   // Beyond these the result is 0 or infinity anyway; a NaN passes both comparisons.
   x = select(x > splat(89.0f), splat(89.0f), x);
   x = select(x < splat(-104.5f), splat(-104.5f), x);
-  const F magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const F magic = splat(kWhole);
   const F shifted = fma(x, splat(1.44269504f), magic);
   const I n = sub_wrap((I)shifted, (I)magic);
   const F whole = shifted - magic;
@@ -39,7 +39,7 @@ OD_INLINE F log_f(F x) {
   const I bits = sub_wrap((I)scaled, splat_i(0x3F3504F3));  // exponent and mantissa relative to sqrt(1/2)
   const I exponent = (bits >> 23) - (tiny & splat_i(23));
   const F f = (F)((bits & splat_i(0x007FFFFF)) + splat_i(0x3F3504F3)) - splat(1.0f);
-  const F e = __builtin_convertvector(exponent, F);
+  const F e = as_floats(exponent);
   const F square = f * f;
   F r = fma(e, splat(kLn2Low), square * f * polynomial(c, f));
   r = fma(square, splat(-0.5f), r) + f;
@@ -80,7 +80,7 @@ OD_INLINE F erf_f(F x) {
 OD_INLINE F expm1_f(F x) {
   constexpr float c[] = {4.999999305e-01f, 1.666651479e-01f, 4.166845679e-02f, 8.369418847e-03f, 1.381314439e-03f};
   x = select(x < splat(-30.0f), splat(-30.0f), x);
-  const F magic = splat(12582912.0f);
+  const F magic = splat(kWhole);
   const F shifted = fma(x, splat(1.44269504f), magic);
   const F whole = shifted - magic;
   F r = fma(whole, splat(-kLn2High), x);

@@ -406,7 +406,7 @@ OD_INLINE Rounding rounding_to(int32_t zero) {
 }
 // Saturated, rounded half to even; a NaN becomes the least.
 OD_INLINE I rounded(F v, const Rounding& r) {
-  const F magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const F magic = splat(kWhole);
   v = select(v > r.low, v, r.low);
   v = select(v < r.high, v, r.high);
   return sub_wrap((I)(v + magic), (I)magic) + r.zero;
@@ -415,7 +415,7 @@ OD_INLINE I rounded(F v, const Rounding& r) {
 // One vector of a row as onnxruntime computes it: the sum as f32 times the scale.
 template <class Type>
 OD_INLINE typename Type::Narrow requantised(I sum, F scale, const Rounding& r) {
-  return converted<typename Type::Element>(rounded(__builtin_convertvector(sum, F) * scale, r));  // fits
+  return converted<typename Type::Element>(rounded(as_floats(sum) * scale, r));  // fits
 }
 
 template <class Type, bool PerColumn>
@@ -442,7 +442,7 @@ static void requantise_rows(const Requantise& q) {
     if (room) {
       __builtin_memcpy(y + whole, &narrow, sizeof narrow);
     } else {
-      __builtin_memcpy(y + whole, &narrow, static_cast<size_t>(part) * sizeof *y);
+      copy_few<sizeof narrow / 2>(&narrow, y + whole, static_cast<size_t>(part) * sizeof *y);
     }
   }
 }

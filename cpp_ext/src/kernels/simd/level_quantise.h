@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats as integers of a scale and a zero point, and back. Plain loops; the compiler makes vectors of this level's
-// width of them. No sum of a product is among them, so that every level gives the same bits.
+// Floats as integers of a scale and a zero point, and back; sums and products of such integers. Of plain loops the
+// compiler makes vectors of this level's width. Sums of products are rounded once, so every level gives the same bits.
 namespace onedispatch::kernels::OD_LEVEL {
 
 // saturate(round to even(x / scale) + zero). The quotient is kept within what `zero` leaves of T before it is rounded:
 // NaN, which is no more than the least, becomes the least.
 template <class T>
 OD_INLINE T quantised(float x, float scale, T zero) {
-  constexpr float kWhole = 12582912.0f;  // 1.5 x 2^23: floats of this size have no fractions; quotients are below 2^17
   const float shift = zero;
   const float low = static_cast<float>(std::numeric_limits<T>::min()) - shift, high = static_cast<float>(std::numeric_limits<T>::max()) - shift;
   float quotient = x / scale;
@@ -69,7 +68,7 @@ static void widen_columns(const PackedWeights& w, int n, int part) {
   const auto bytes = [part](const uint8_t* p) {
     if (part == kLanes) return widen_bytes(p);
     uint8_t some[16]{};
-    __builtin_memcpy(some, p, static_cast<size_t>(part));
+    copy_few<8>(p, some, static_cast<size_t>(part));
     return widen_bytes(some);
   };
   const I middle = splat_i(w.float_zero == nullptr ? Bytes ? 128 : 8 : 0), zero = w.zero == nullptr ? middle : bytes(w.zero + n);
@@ -79,7 +78,7 @@ static void widen_columns(const PackedWeights& w, int n, int part) {
   const uint8_t* x = w.x + n;
   float* y = w.y + n;
   const auto put = [&](I weight) {
-    const F v = (__builtin_convertvector(weight - zero, F) - float_zero) * scale;
+    const F v = (as_floats(weight - zero) - float_zero) * scale;
     store_part(y, Rounded ? Bf16::widen(Bf16::narrow(v)) : v, part);
     y += row;
   };
@@ -100,25 +99,8 @@ static void widen_weights(const PackedWeights& w) {
   for (int n = 0; n < w.n; n += kLanes) kOf[w.bits == 8][w.rounded](w, n, w.n - n < kLanes ? w.n - n : kLanes);
 }
 
-// Within what T has, rounded to even.
-template <class T>
-OD_INLINE T nearest(float v) {
-  constexpr float kWhole = 12582912.0f, kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
-  v = v > kLow ? v : kLow;
-  v = v < kHigh ? v : kHigh;
-  return static_cast<T>(static_cast<int32_t>((v + kWhole) - kWhole));
-}
-
 // a * b + c, rounded once at every level, as fused(F, F, F) is.
 OD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-
-// n bytes, fewer than two pieces: no call for the few that are left at the end of a row.
-template <size_t Piece>
-OD_INLINE void copy_few(const void* x, void* y, size_t n) {
-  const size_t here = n & Piece;
-  if (here != 0) __builtin_memcpy(y, x, Piece);
-  if constexpr (Piece > 1) copy_few<Piece / 2>(static_cast<const uint8_t*>(x) + here, static_cast<uint8_t*>(y) + here, n);
-}
 
 // y[i] = f(a[i], b[i]), by vectors of whole numbers; where a step is 0, one value for all.
 template <class T, class Fn>
@@ -150,14 +132,11 @@ struct Placed {
   float low = static_cast<float>(std::numeric_limits<T>::min() - zero), high = static_cast<float>(std::numeric_limits<T>::max() - zero);
 
   [[gnu::always_inline]] T operator()(float v) const {
-    constexpr float kWhole = 12582912.0f;
     v = v > low ? v : low;
     v = v < high ? v : high;
     return static_cast<T>(static_cast<int32_t>((v + kWhole) - kWhole) + zero);
   }
 };
-
-OD_INLINE F as_floats(I x) { return __builtin_convertvector(x, F); }
 
 // 16 bits: differences from zero points are exact floats, and the sum or product of them is rounded to a whole number
 // before the result's zero point is added, so that no bits are lost to that.
@@ -165,7 +144,7 @@ template <class T>
 static void combine_wide(const Combine& c) {
   const F first = splat(c.first), second = splat(c.second);
   const I zero_a = splat_i(c.zero_a), zero_b = splat_i(c.zero_b);
-  const Rounding how = rounding_to<T>(nearest<T>(c.shift));
+  const Rounding how = rounding_to<T>(Placed<T>{0}(c.shift));
   if (c.product) {
     map_pairs<T>(c, [&](I a, I b) { return rounded(as_floats(a - zero_a) * as_floats(b - zero_b) * first, how); });
   } else {

@@ -53,14 +53,25 @@ template <class To, class V>
 OD_INLINE Vector<To> converted(V x) {
   using From = std::decay_t<decltype(x[0])>;
   constexpr bool widens = sizeof(To) == 4 * sizeof(From), narrows = sizeof(From) == 4 * sizeof(To);
-#if OD_VBMI
-  if constexpr (widens) return (Vector<To>)words_of((__m128i)x, std::is_signed_v<From>);
-  else if constexpr (narrows) return (Vector<To>)bytes_of((I)x);
+  if constexpr (!widens && !narrows) {
+    return __builtin_convertvector(x, Vector<To>);
+  } else {
+#if OD_CONVERTS_BYTES
+    if constexpr (widens) return (Vector<To>)words_of((__m128i)x, std::is_signed_v<From>);
+    else return (Vector<To>)bytes_of((I)x);
 #else
-  using Between = std::conditional_t<std::is_signed_v<From>, int16_t, uint16_t>;
-  if constexpr (widens || narrows) return __builtin_convertvector(__builtin_convertvector(x, Vector<Between>), Vector<To>);
+    using Between = std::conditional_t<std::is_signed_v<From>, int16_t, uint16_t>;
+    return __builtin_convertvector(__builtin_convertvector(x, Vector<Between>), Vector<To>);
 #endif
-  else return __builtin_convertvector(x, Vector<To>);
+  }
+}
+
+// n bytes, fewer than two pieces: no call for the few that are left at the end of a row.
+template <size_t Piece>
+OD_INLINE void copy_few(const void* x, void* y, size_t n) {
+  const size_t here = n & Piece;
+  if (here != 0) __builtin_memcpy(y, x, Piece);
+  if constexpr (Piece > 1) copy_few<Piece / 2>(static_cast<const uint8_t*>(x) + here, static_cast<uint8_t*>(y) + here, n);
 }
 
 // One element type: how it is stored, the word that it is computed in, and the way there and back.

@@ -44,13 +44,11 @@ OD_INLINE D fma_wide(D a, D b, D c) { return (D)_mm512_fmadd_pd((__m512d)a, (__m
 OD_INLINE D root_wide(D x) { return (D)_mm512_maskz_sqrt_pd(0xFF, (__m512d)x); }
 // Four products of an unsigned byte of a and a signed byte of b, added to each lane.
 OD_INLINE I dot(I acc, I a, I b) { return (I)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b); }
-OD_INLINE I widen_bytes(const uint8_t* p) {
-  return (I)_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
 // Bytes as words, and the low bytes of words.
 OD_INLINE I words_of(__m128i bytes, bool is_signed) {
   return (I)(is_signed ? _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes) : _mm512_maskz_cvtepu8_epi32(0xFFFF, bytes));
 }
+OD_INLINE I widen_bytes(const uint8_t* p) { return words_of(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), false); }
 OD_INLINE __m128i bytes_of(I words) { return _mm512_maskz_cvtepi32_epi8(0xFFFF, (__m512i)words); }
 // The first n of 4 * kLanes bytes; zeros behind them.
 OD_INLINE I load_bytes(const uint8_t* p, int n) {
@@ -94,6 +92,7 @@ OD_INLINE F even_lanes(F a, F b) {
 #define OD_LEVEL avx512
 #define OD_VNNI 1
 #define OD_VBMI 1
+#define OD_CONVERTS_BYTES 1
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
