@@ -193,7 +193,7 @@ class BoundNest:
         s = self.schedule
         block.set_members(members.first, members.total, members.whole)
         for operand in s.nest.strided:
-            shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+            shape = s.chunk_shape(operand)
             reference, code = s.ref(operand.name), operand.dtype.code
             block.set_member_operand(operand.name, reference, code, members.axes[operand.name], shape)
 

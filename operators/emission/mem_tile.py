@@ -217,7 +217,7 @@ class MemTile:
     def _apart(self, port: int) -> tuple[tuple[int, int], ...]:
         """(stride in words, count), innermost first, that send chunk by chunk what lies side by side."""
         s = self.schedule
-        joined, run = s.joined(port), s.row_words[port]
+        joined, run = s.joined(port), s.row_words(port)
         if joined == 1:
             return ()
         return (1, run), (run * joined, s.port_words(port) // run), (run, joined)

@@ -73,7 +73,8 @@ def merge(dims: Sequence[tuple[int, int]]) -> Dims:
     return tuple(merged) or ((1, 1),)
 
 
-def encodable(dims: Sequence[tuple[int, int]]) -> Dims | None:
+@lru_cache(_KEPT)
+def encodable(dims: Dims) -> Dims | None:
     """``dims`` merged and cut to the descriptor's limits, or None where they do not fit.
 
     The outermost dimension has no wrap; an inner one beyond ``MAX_WRAP`` is cut into two.
@@ -128,11 +129,11 @@ def _single(
     base: int, box: Dims, levels: list[tuple[int, np.ndarray[Any, Any]]]
 ) -> tuple[int, tuple[Pattern, ...], int] | None:
     """(chunks covered, the pattern, repeat) for one operand: as many levels as fit."""
-    dims, chunks = list(box), 1
+    dims, chunks = box, 1
     rest = [(count, int(stride[0])) for count, stride in levels]
-    while rest and rest[0][1] > 0 and encodable([*dims, rest[0]]):
+    while rest and rest[0][1] > 0 and encodable((*dims, rest[0])):
         chunks *= rest[0][0]
-        dims.append(rest.pop(0))
+        dims = *dims, rest.pop(0)
     fitted = encodable(dims)
     if fitted is None:
         return None

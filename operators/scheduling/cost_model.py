@@ -84,6 +84,7 @@ class CostModel:
         self._inputs = frozenset(self.words)
         self._kept = frozenset(x.name for x in nest.inputs if kept([x]))
         self._chunks: dict[frozenset[str], tuple[frozenset[int], Array, Array]] = {}
+        self._known: dict[tuple[object, ...], tuple[float, _Evaluated]] = {}  # with what limit
         self._tiles_of: dict[tuple[int | None, int | None, int], Array] = {}
         self._walked = found.walked
         self._count = found.count
@@ -97,29 +98,47 @@ class CostModel:
         if np.count_nonzero(bound <= limit) > MANY_CANDIDATES:  # the most promising give the others a limit
             few = np.argpartition(bound, FIRST_EVALUATED)[:FIRST_EVALUATED]
             limit = min(limit, self.cost(mapping, few).min())
-        kept = np.flatnonzero(bound <= limit)
-        if not len(kept):
+        found = self._evaluated(mapping, limit)
+        asked = bound[found.at] <= limit
+        at, cost = found.at[asked], found.cost[asked]
+        if not len(at):
             return limit, None
-        cost = self.cost(mapping, kept)
-        at = int(np.argmin(cost))
-        return float(cost[at]), int(kept[at])
+        best = int(np.argmin(cost))
+        return float(cost[best]), int(at[best])
 
     def near_optimal(self, mapping: Mapping, limit: float, most: int) -> list[Offer]:
         """The cheapest candidate of ``mapping``, and others up to ``limit`` with ever fewer calls."""
-        kept = np.flatnonzero(self._bound(mapping) <= limit)
-        load = self._load(mapping, kept)
-        commands = self._commands(mapping, load)
-        cost = _cost(load, commands)
+        at, load, commands, cost = self._evaluated(mapping, limit)
         near = np.flatnonzero(cost <= limit)
         near = near[np.argsort(cost[near], kind="stable")]
-        calls = load.tiles[near] * self.inner[kept[near]]
+        calls = load.tiles[near] * self.inner[at[near]]
         found: list[Offer] = []
         fewest = np.inf
         while len(found) < most and len(fewer := np.flatnonzero(calls < FEWER_CALLS * fewest)):
             fewest, number = float(calls[fewer[0]]), int(near[fewer[0]])
             beside = self._beside(mapping, load, commands, number)
-            found.append(Offer(mapping, int(kept[number]), fewest, beside))
+            found.append(Offer(mapping, int(at[number]), fewest, beside))
         return found
+
+    def _evaluated(self, mapping: Mapping, limit: float) -> _Evaluated:
+        """The candidates of ``mapping`` that may cost up to ``limit``, and maybe others."""
+        key = *_unordered(mapping), *(self._sent_again(port, mapping) for port in (0, 1))
+        known = self._known.get(key)
+        if known is None or known[0] < limit:
+            found = self._evaluate(mapping, np.flatnonzero(self._bound(mapping) <= limit))
+            known = limit, found
+            if len(found.at) <= MANY_CANDIDATES:
+                self._known[key] = known
+        return known[1]
+
+    def cost(self, mapping: Mapping, at: Array) -> Array:
+        """Modelled cycles of the candidates ``at``; commands are guessed from what ports carry."""
+        return self._evaluate(mapping, at).cost
+
+    def _evaluate(self, mapping: Mapping, at: Array) -> _Evaluated:
+        load = self._load(mapping, at)
+        commands = self._commands(mapping, load)
+        return _Evaluated(at, load, commands, _cost(load, commands))
 
     def solution(self, mapping: Mapping, at: int) -> Solution:
         return Solution(
@@ -150,8 +169,7 @@ class CostModel:
 
         What its cores do, or what device memory does if memory tiles keep all that could be sent again.
         """
-        # Loop orders have one bound.
-        unordered = mapping.row_dim, mapping.col_dim, mapping.columns, mapping.in1, mapping.rowcast
+        unordered = _unordered(mapping)  # loop orders have one bound
         bound = self._bounds.get(unordered)
         if bound is None:
             outer, rows = self._outer(mapping), self._rows(mapping)
@@ -205,6 +223,13 @@ class CostModel:
         """The operands of a port."""
         return self._inputs & mapping.in1 if port == 1 else self._inputs - mapping.in1
 
+    def _sent_again(self, port: int, mapping: Mapping) -> tuple[int, ...]:
+        """The innermost loops of which a port's chunks know nothing."""
+        names = self._names(port, mapping)
+        along = self._carried(names)[0] if names else frozenset()
+        again = takewhile(lambda d: d not in along, reversed(mapping.order)) if names else ()
+        return tuple(d for d in again if d in self._walked)
+
     def _carried(self, names: frozenset[str]) -> tuple[frozenset[int], Array, Array]:
         """What the chunks of these operands depend on, their words, and those as device memory sees them."""
         found = self._chunks.get(names)
@@ -235,11 +260,6 @@ class CostModel:
 
     # -- cost ------------------------------------------------------------------------------
 
-    def cost(self, mapping: Mapping, at: Array) -> Array:
-        """Modelled cycles of the candidates ``at``; commands are guessed from what ports carry."""
-        load = self._load(mapping, at)
-        return _cost(load, self._commands(mapping, load))
-
     def beside_commands(self, mapping: Mapping, at: int, loads_resident: bool = False) -> BesideCommands:
         """What one candidate asks of all but the controller.
 
@@ -257,7 +277,7 @@ class CostModel:
         nest, out, cycles, inner = self.nest, self.out[at], self.cycles[at], self.inner[at]
         rows = self._rows(mapping)
         counts = {d: self._count(d, mapping.cores_along(d, self.limits.rows))[at] for d in self._walked}
-        outer = prod(counts.values(), start=np.ones(len(at)))
+        outer = self._outer(mapping)[at]
         served = -(-self.limits.rows // self.device.columns) if mapping.rowcast else rows
         in0, in1 = (self._port(p, mapping, counts, outer, inner, at) for p in (0, 1))
         ring = 0 if nest.out_kept else self.limits.least_out_ring(out, served, rows) * rows
@@ -271,16 +291,16 @@ class CostModel:
         if nest.resident_operands:
             fits = fits & (outer == 1)
         second = self._second(mapping, in0, in1, served, ring + 2 * in0.ring * served, outer * cycles)
-        halved = np.greater(second, 0)
+        halved: Any = False if isinstance(second, int) else second > 0
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
         # Words of device memory.
         of_in0, of_in1 = in0.taken * in0.fetched * sources, in1.taken * in1.fetched * mapping.columns
         drain = outer * self.drained[at] * rows
         read, written = of_in0 + of_in1, mapping.columns * drain * self.out_factor[at]
-        in1_cycles = self._channel(in1, 1)
-        channels = np.maximum(
-            self._channel(in0, served - second), np.where(halved, self._channel(in0, second), in1_cycles)
-        )
+        in1_cycles = beside = self._channel(in1, 1)
+        if halved is not False:
+            beside = np.where(halved, self._channel(in0, second), in1_cycles)
+        channels = np.maximum(self._channel(in0, served - second), beside)
         stages = _Stages(len(at))
         stages.set(
             FEED,
@@ -301,8 +321,8 @@ class CostModel:
         )
         stages.set(HOLD, np.maximum(*held))
         cycles = stages.longest() + ALONE_WEIGHT * self.op_cycles + CALL_CYCLES * outer * inner
-        # Half of the rows have nothing before all of in1 has come.
-        cycles += LEAD_WEIGHT * np.where(halved, np.maximum(in1_cycles, of_in1 * self.read_cycles), 0)
+        if halved is not False:  # half of the rows have nothing before all of in1 has come
+            cycles += LEAD_WEIGHT * np.where(halved, np.maximum(in1_cycles, of_in1 * self.read_cycles), 0)
         cycles += START_CYCLES + COLUMN_CYCLES * mapping.columns
         behind = stages.alone.sum(axis=0) if in0.operands > MOST_AHEAD else np.zeros(len(at))
         return _Load(cycles, behind, fits, (in0, in1), served, 1 + halved, outer, self.per_group[at])
@@ -383,12 +403,13 @@ class CostModel:
             return _Port()
         along, words, fetched = self._carried(names)
         panel = inner if K in along else 1
-        several = prod((count for d, count in counts.items() if d in along), start=panel) > 1
-        chunks = np.where(several, outer * panel, 1)
+        chunks = outer * panel
+        if not along.issuperset(counts):  # one of a kind is there once
+            several = prod((count for d, count in counts.items() if d in along), start=panel) > 1
+            chunks = np.where(several, chunks, 1)
         if names & self._kept:
             return self._kept_port(names - self._kept, words[at], chunks, panel, at)
-        again = tuple(takewhile(lambda d: d not in along, reversed(mapping.order)))
-        repeats = prod(counts[d] for d in again if d in counts)
+        repeats = prod(counts[d] for d in self._sent_again(port, mapping))
         if not isinstance(repeats, int):
             repeats = np.where(chunks > 1, repeats, 1)
         return _Port(len(names), words[at], words[at], fetched[at], chunks, panel, repeats, chunks)
@@ -500,6 +521,15 @@ class Offer(NamedTuple):
     beside: BesideCommands
 
 
+class _Evaluated(NamedTuple):
+    """Candidates of a mapping, and what they cost: commands are guessed from what ports carry."""
+
+    at: Array
+    load: _Load
+    commands: Array  # controller cycles
+    cost: Array  # modelled cycles
+
+
 class _Load(NamedTuple):
     """What candidates ask of resources, in cycles, and of ports."""
 
@@ -511,6 +541,11 @@ class _Load(NamedTuple):
     channels: IntArray  # of a shim, that feed in0
     tiles: Array  # of a core
     per_group: Array  # shim tasks
+
+
+def _unordered(mapping: Mapping) -> tuple[object, ...]:
+    """All of a mapping but its loop order."""
+    return mapping.row_dim, mapping.col_dim, mapping.columns, mapping.in1, mapping.rowcast
 
 
 def _cost(load: _Load, commands: Array) -> Array:

@@ -76,7 +76,7 @@ class Feeds:
         if isinstance(operand, Packed):
             return ((self.schedule.words(operand), 1),)
         s = self.schedule
-        shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+        shape = s.chunk_shape(operand)
         unit, words = operand.dtype.per_word, operand.dtype.words
         dims = list(zip(shape, operand.strides, strict=True))
         if unit > 1:
@@ -93,7 +93,7 @@ class Feeds:
             slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
             return self.packed_at[operand.name] // 4 + slots * s.words(operand)
         if operand.name not in self._axes:
-            self._axes[operand.name] = operand.axes(s.nest, s.tiles, s.k_tile)
+            self._axes[operand.name] = operand.axes(s.chunk_shape(operand))
         total: IntArray = operand.offset
         for access, axis, stride in zip(
             operand.access, self._axes[operand.name], operand.strides, strict=True
@@ -170,7 +170,7 @@ class Feeds:
         assert buffer is not None
         at = buffer.split_axis(operand.shape, operand.strides)
         assert at is not None
-        shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+        shape = s.chunk_shape(operand)
         local, held = operand.in_column(column), buffer.share // operand.strides[at]
         box, per_word = list(zip(shape, local.strides, strict=True)), operand.dtype.per_word
         box[-1] = (box[-1][0] // per_word, per_word)

@@ -136,11 +136,14 @@ class Operand:
         return shape
 
     def chunk_words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        return -(-(prod(self.chunk_shape(nest, tiles, k_tile)) * self.itemsize) // 4)
+        return self.words_of(self.chunk_shape(nest, tiles, k_tile))
 
-    def axes(self, nest: LoopNest, tiles: Sequence[int], k_tile: int) -> list[Axis]:
-        """One ``Axis`` per view dimension, strides those of the packed chunk."""
-        shape = [int(n) for n in self.chunk_shape(nest, tiles, k_tile)]
+    def words_of(self, shape: Sequence[IntArray]) -> IntArray:
+        """Words of a chunk of that shape."""
+        return -(-(prod(shape) * self.itemsize) // 4)
+
+    def axes(self, shape: Sequence[int]) -> list[Axis]:
+        """One ``Axis`` per view dimension of a chunk of that shape, strides those of the packed chunk."""
         axes = []
         for d, access in enumerate(self.access):
             a = 0 if access.dim is None else access.a

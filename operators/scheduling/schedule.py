@@ -41,7 +41,7 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.cached import cached_property
+from onedispatch.transactions.base.cached import cached_method, cached_property
 from onedispatch.transactions.base.errors import OperatorError, SolutionError
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine import registers as reg
@@ -185,20 +185,23 @@ class Schedule:
         return self.nest.in0_resident(self.mapping.in1)
 
     @cached_property
-    def _words(self) -> dict[str, int]:
-        operands = (*self.nest.inputs, *self.nest.outputs)
-        return {x.name: int(x.chunk_words(self.nest, self.tiles, self.k_tile)) for x in operands}
+    def _chunks(self) -> dict[str, tuple[tuple[int, ...], int]]:
+        """Shapes of chunks by name, none of packed operands, and their words."""
+        nest, tiles, k_tile = self.nest, self.tiles, self.k_tile
+        packed = [x for x in nest.inputs if isinstance(x, Packed)]
+        shapes = {x.name: tuple(int(n) for n in x.chunk_shape(nest, tiles, k_tile)) for x in nest.strided}
+        found = {x.name: (shapes[x.name], int(x.words_of(shapes[x.name]))) for x in nest.strided}
+        return found | {x.name: ((), int(x.chunk_words(nest, tiles, k_tile))) for x in packed}
+
+    def chunk_shape(self, operand: Operand) -> tuple[int, ...]:
+        return self._chunks[operand.name][0]
 
     def words(self, operand: Operand | Packed) -> int:
-        return self._words[operand.name]
+        return self._chunks[operand.name][1]
 
-    @cached_property
-    def _port_words(self) -> tuple[int, int]:
-        in0, in1 = (sum(self.words(x) for x in operands) for operands in self.ports)
-        return in0, in1
-
+    @cached_method
     def port_words(self, port: int) -> int:
-        return self._port_words[port]
+        return sum(self.words(x) for x in self.ports[port])
 
     @cached_property
     def kept(self) -> tuple[bool, bool, bool]:
@@ -215,7 +218,7 @@ class Schedule:
         if operand is None or operand.buffer is None:
             return ()
         at = operand.buffer.split_axis(operand.shape, operand.strides)
-        shape = [int(n) for n in operand.chunk_shape(self.nest, self.tiles, self.k_tile)]
+        shape = list(self.chunk_shape(operand))
         shape[-1] //= operand.dtype.per_word
         steps = contiguous_strides(shape)
         order = [d for d in range(len(shape)) if d != at and shape[d] > 1]
@@ -226,25 +229,21 @@ class Schedule:
             raise SolutionError(f"chunks of {operand.name}", str(walked), accepted, "choose smaller tiles")
         return tuple(walked[:-1]) + ((walked[-1][0], 0),)
 
+    @cached_method
     def fetched(self, port: int) -> list[Operand | Packed]:
         """Operands of an input port that shims bring: they lie in chunks behind those that stay."""
         return [x for x in self.ports[port] if not kept([x])]
 
+    @cached_method
     def ring_words(self, port: int) -> int:
         """Words of a port's chunks in the rings of a memory tile: none of what stays there anyway."""
         if port == 2:
             return 0 if self.kept[2] else self.out_words
         return sum(self.words(x) for x in self.fetched(port))
 
-    @cached_property
-    def _cadences(self) -> tuple[int, int]:
-        return self._cadence(0), self._cadence(1)
-
+    @cached_method
     def cadence(self, port: int) -> int:
         """How often a port's chunk changes: every step, every tile, once."""
-        return self._cadences[port]
-
-    def _cadence(self, port: int) -> int:
         operands = self.ports[port]
         if not operands:
             return CADENCE_NONE
@@ -255,6 +254,7 @@ class Schedule:
             return CADENCE_TILE
         return CADENCE_ONCE
 
+    @cached_method
     def chunks(self, port: int) -> int:
         """Chunks that a core takes on a port during the nest."""
         by_cadence = {
@@ -419,13 +419,10 @@ class Schedule:
         joined = next((g for g in range(most, 1, -1) if self._can_join(port, g)), 0)
         return joined or next((g for g in range(most, 1, -1) if total % g == 0), 1)
 
-    @cached_property
-    def row_words(self) -> tuple[int, int]:
-        """Words of a row of each port's chunk where rows are parts of bursts that the next step goes on with;
+    @cached_method
+    def row_words(self, port: int) -> int:
+        """Words of a row of a port's chunk where rows are parts of bursts that the next step goes on with;
         else 0."""
-        return self._row_words(0), self._row_words(1)
-
-    def _row_words(self, port: int) -> int:
         operands, nest = self.ports[port], self.nest
         if self.cadence(port) != CADENCE_STEP or len(operands) != 1 or nest.k_extent % self.k_tile:
             return 0
@@ -433,7 +430,7 @@ class Schedule:
         if isinstance(operand, Packed) or operand.strides[-1] != 1 or operand.lead_bytes:
             return 0
         last, unit = operand.access[-1], operand.dtype.per_word
-        held = int(operand.chunk_shape(nest, self.tiles, self.k_tile)[-1])
+        held = self.chunk_shape(operand)[-1]
         plain = last.dim == K and (last.a, last.den, last.start, last.end) == (1, 1, 0, 0)
         exact = held == self.k_tile and held % unit == 0 and operand.dtype.words == 1
         split = held * operand.itemsize % int(self.device.constant("ddr.burst_bytes")) != 0
@@ -441,7 +438,7 @@ class Schedule:
         return held // unit if plain and exact and split and 1 < rows <= MAX_WRAP else 0
 
     def _can_join(self, port: int, chunks: int) -> bool:
-        row = self.row_words[port]
+        row = self.row_words(port)
         return row > 0 and chunks > 1 and self.inner_steps % chunks == 0 and chunks * row <= MAX_WRAP
 
     def joined(self, port: int) -> int:
@@ -450,6 +447,7 @@ class Schedule:
         hold = self.holds[port]
         return hold.chunks if hold.repeat == 1 and self._can_join(port, hold.chunks) else 1
 
+    @cached_method
     def _repeats(self, port: int) -> int:
         """How often the innermost loops run over the same chunks of a port."""
         along = depends(self.ports[port])
@@ -540,7 +538,7 @@ class Schedule:
 
     def _operand_axes(self, operand: Operand) -> list[tuple[int | None, Axis]]:
         dims = [access.dim for access in operand.access]
-        return list(zip(dims, operand.axes(self.nest, self.tiles, self.k_tile), strict=True))
+        return list(zip(dims, operand.axes(self.chunk_shape(operand)), strict=True))
 
     def _part_axes(self, part: PackedPart) -> list[tuple[int | None, Axis]]:
         """A packed chunk holds exactly the tile, and whole reduction steps filled up with zeros."""

@@ -158,20 +158,29 @@ inline od_status say(od_error* error, od_status status, const char* text) noexce
   return status;
 }
 
+// The status of what is being handled.
+[[gnu::cold, gnu::noinline]] inline od_status thrown(od_error* error) noexcept {
+  try {
+    throw;
+  } catch (const Refusal& refusal) {
+    return say(error, refusal.status, refusal.what.c_str());
+  } catch (const std::bad_alloc&) {
+    return say(error, OD_OUT_OF_MEMORY, "no memory");
+  } catch (const std::exception& other) {
+    return say(error, OD_RUNTIME_FAILURE, other.what());
+  } catch (...) {
+    return say(error, OD_RUNTIME_FAILURE, "something was thrown that is no std::exception");
+  }
+}
+
 // Runs `body`; what it throws becomes a status.
 template <class Body>
 od_status guarded(od_error* error, Body body) noexcept {
   try {
     body();
     return OD_OK;
-  } catch (const Refusal& refusal) {
-    return say(error, refusal.status, refusal.what.c_str());
-  } catch (const std::bad_alloc&) {
-    return say(error, OD_OUT_OF_MEMORY, "no memory");
-  } catch (const std::exception& thrown) {
-    return say(error, OD_RUNTIME_FAILURE, thrown.what());
   } catch (...) {
-    return say(error, OD_RUNTIME_FAILURE, "something was thrown that is no std::exception");
+    return thrown(error);
   }
 }
 

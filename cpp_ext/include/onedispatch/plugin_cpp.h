@@ -40,10 +40,8 @@ namespace od {
 namespace detail {
 
 template <class... Ts>
-std::string names_of(Types<Ts...>) {
-  std::string names;
-  ((names += (names.empty() ? "" : " ") + std::string(dtype_name(dtype_of<Ts>()))), ...);
-  return names;
+constexpr uint32_t mask_of(Types<Ts...>) {
+  return ((1u << dtype_of<Ts>()) | ...);
 }
 
 template <class Kernel>
@@ -58,13 +56,13 @@ void answered(Body body) {
   } else {
     static_assert(std::is_same_v<Answer, int>, "run(const od::Tile&) returns nothing, or an int");
     const int answer = body();
-    if (answer < 0) fail(static_cast<od_status>(std::max<int>(answer, OD_RUNTIME_FAILURE)), "run: answered " + std::to_string(answer) + "; accepted: 0 and more, or nothing, where all is well");
+    if (answer < 0) fail(static_cast<od_status>(std::max<int>(answer, OD_RUNTIME_FAILURE)), "run: answered ", answer, "; accepted: 0 and more, or nothing, where all is well");
   }
 }
 
 template <class Kernel, class = void>
 struct Runs {
-  static std::string types() { return ""; }
+  static constexpr uint32_t kTypes = 0;
   static void run(const Kernel& kernel, const Tile& tile) {
     answered([&] { return kernel.run(tile); });
   }
@@ -73,7 +71,7 @@ struct Runs {
 // Of a kernel for several types: that of its first operand with such a type decides.
 template <class Kernel>
 struct Runs<Kernel, std::void_t<typename Kernel::types>> {
-  static std::string types() { return names_of(typename Kernel::types()); }
+  static constexpr uint32_t kTypes = mask_of(typename Kernel::types());
   static void run(const Kernel& kernel, const Tile& tile) { run(kernel, tile, typename Kernel::types()); }
   template <class... Ts>
   static void run(const Kernel& kernel, const Tile& tile, Types<Ts...>) {
@@ -85,7 +83,7 @@ struct Runs<Kernel, std::void_t<typename Kernel::types>> {
 template <class Kernel>
 const Declare& declared() {
   static const std::unique_ptr<const Declare> made = [] {
-    auto declare = std::make_unique<Declare>(Runs<Kernel>::types());
+    auto declare = std::make_unique<Declare>(Runs<Kernel>::kTypes);
     Kernel::declare(*declare);
     declare->finish();
     return declare;

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -21,7 +23,42 @@ namespace od {
 using Refusal = onedispatch::kernels::Refusal;
 using Shape = std::vector<int64_t>;
 
-[[noreturn]] inline void fail(od_status status, const std::string& text) { throw Refusal{status, text}; }
+namespace detail {
+
+// Of a message: a text, or a whole number.
+struct Part {
+  std::string_view text;
+  int64_t number = 0;
+  bool counts = false;
+  Part(const char* given) : text(given) {}         // NOLINT(google-explicit-constructor)
+  Part(std::string_view given) : text(given) {}    // NOLINT(google-explicit-constructor)
+  Part(const std::string& given) : text(given) {}  // NOLINT(google-explicit-constructor)
+  template <class Number, class = std::enable_if_t<std::is_integral_v<Number>>>
+  Part(Number given) : number(static_cast<int64_t>(given)), counts(true) {}  // NOLINT(google-explicit-constructor)
+};
+
+// Here and not where a message is made: each would be as much code as the kernel that it is about.
+[[gnu::cold, gnu::noinline]] inline void append(std::string& text, std::initializer_list<Part> parts) {
+  for (const Part& part : parts) part.counts ? text.append(std::to_string(part.number)) : text.append(part.text);
+}
+// One more of several, which commas part.
+[[gnu::cold, gnu::noinline]] inline void append_listed(std::string& list, std::initializer_list<Part> parts) {
+  if (!list.empty()) list += ", ";
+  append(list, parts);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse(od_status status, std::initializer_list<Part> parts) {
+  Refusal refusal{status, {}};
+  append(refusal.what, parts);
+  throw refusal;
+}
+
+}  // namespace detail
+
+// Refuses; the message is made of texts and whole numbers.
+template <class... Parts>
+[[noreturn]] void fail(od_status status, const Parts&... parts) {
+  detail::refuse(status, {detail::Part(parts)...});
+}
 
 // Types of scalars.
 enum class ScalarType : uint32_t { u32 = OD_SCALAR_U32, i32 = OD_SCALAR_I32, f32 = OD_SCALAR_F32 };
@@ -37,9 +74,9 @@ static_assert(sizeof kWorkNames / sizeof *kWorkNames == OD_WORK_TERMS, "a name f
 
 inline const char* dtype_name(uint32_t dtype) { return dtype < OD_DTYPES ? kDtypeNames[dtype] : "unknown"; }
 
-inline std::vector<std::string> words(const std::string& text) {
-  std::vector<std::string> found;
-  for (size_t at = 0; (at = text.find_first_not_of(" ,|", at)) != std::string::npos;) {
+inline std::vector<std::string_view> words(std::string_view text) {
+  std::vector<std::string_view> found;
+  for (size_t at = 0; (at = text.find_first_not_of(" ,|", at)) != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(" ,|", at), text.size());
     found.push_back(text.substr(at, end - at));
     at = end;
@@ -48,25 +85,25 @@ inline std::vector<std::string> words(const std::string& text) {
 }
 
 template <size_t N>
-uint32_t code(const char* const (&names)[N], const std::string& name, const char* what) {
+uint32_t code(const char* const (&names)[N], std::string_view name, const char* what) {
   std::string known;
   for (uint32_t i = 0; i < N; ++i) {
     if (name == names[i]) return i;
-    known += std::string(i == 0 ? "" : ", ") + names[i];
+    append_listed(known, {names[i]});
   }
-  fail(OD_DECLARATION_INVALID, std::string(what) + ": given " + name + "; accepted: " + known);
+  fail(OD_DECLARATION_INVALID, what, ": given ", name, "; accepted: ", known);
 }
 
-inline uint32_t dtype_mask(const std::string& dtypes) {
+inline uint32_t dtype_mask(std::string_view dtypes) {
   uint32_t mask = 0;
-  for (const std::string& name : words(dtypes)) mask |= 1u << code(kDtypeNames, name, "element types");
+  for (const std::string_view name : words(dtypes)) mask |= 1u << code(kDtypeNames, name, "element types");
   return mask;
 }
 
 inline std::string text_of(const Shape& shape) {
   std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return "[" + text + "]";
+  for (const int64_t size : shape) append(text, {text.empty() ? "[" : " x ", size});
+  return text.empty() ? "[]" : text + "]";
 }
 
 }  // namespace detail
@@ -77,19 +114,19 @@ inline std::string text_of(const Shape& shape) {
 // Words behind in(), out() and aux() are about that operand, bounds() about the scalar before it.
 class Declare {
  public:
-  explicit Declare(const std::string& types) : types_(types) {}
+  explicit Declare(uint32_t types) : types_(types) {}  // a bit per OD_DTYPE_...; 0: f32
   Declare(const Declare&) = delete;
   Declare& operator=(const Declare&) = delete;
 
-  Declare& name(const std::string& full) { return c_.name = keep(full), *this; }
-  Declare& summary(const std::string& text) { return c_.summary = keep(text), *this; }
+  Declare& name(std::string_view full) { return c_.name = keep(full), *this; }
+  Declare& summary(std::string_view text) { return c_.summary = keep(text), *this; }
   // `dtypes`: one or more, with spaces between; none: those of the kernel's `types`, or f32.
-  Declare& in(const std::string& name, const std::string& dtypes = "") { return operand(name, OD_ROLE_INPUT, dtypes); }
-  Declare& out(const std::string& name, const std::string& dtypes = "") { return operand(name, OD_ROLE_OUTPUT, dtypes); }
+  Declare& in(std::string_view name, std::string_view dtypes = "") { return operand(name, OD_ROLE_INPUT, dtypes); }
+  Declare& out(std::string_view name, std::string_view dtypes = "") { return operand(name, OD_ROLE_OUTPUT, dtypes); }
   // A constant tensor of the kernel's own; place() gives its values.
-  Declare& aux(const std::string& name, const std::string& dtype = "f32") { return operand(name, OD_ROLE_AUX, dtype); }
+  Declare& aux(std::string_view name, std::string_view dtype = "f32") { return operand(name, OD_ROLE_AUX, dtype); }
   // Memory of the core; place() says how much.
-  Declare& scratch(const std::string& name) {
+  Declare& scratch(std::string_view name) {
     operand(name, OD_ROLE_AUX, "u8");
     last().scratch = 1;
     return *this;
@@ -99,14 +136,14 @@ class Declare {
   Declare& pad(double value) { return last().has_value = 1, last().value = value, *this; }
   Declare& fill(double value) { return pad(value); }
   Declare& optional() { return last().optional = 1, *this; }
-  Declare& like(const std::string& name) { return last().like = keep(name), *this; }
+  Declare& like(std::string_view name) { return last().like = keep(name), *this; }
   Declare& quantised(bool must = true) { return last().quantised = must ? OD_QUANTISED_ALWAYS : OD_QUANTISED_NEVER, *this; }
 
-  Declare& scalar(const std::string& name, ScalarType type) {
+  Declare& scalar(std::string_view name, ScalarType type) {
     scalars_.push_back({keep(name), static_cast<uint32_t>(type), 0, 0, 0, 0, 0});
     return *this;
   }
-  Declare& scalar(const std::string& name, ScalarType type, double standard) {
+  Declare& scalar(std::string_view name, ScalarType type, double standard) {
     scalar(name, type);
     scalars_.back().has_default = 1;
     scalars_.back().standard = standard;
@@ -120,10 +157,10 @@ class Declare {
     return *this;
   }
 
-  Declare& device(const std::string& name) { return devices_.push_back(keep(name)), *this; }
+  Declare& device(std::string_view name) { return devices_.push_back(keep(name)), *this; }
   Declare& code_bytes(uint32_t bytes) { return c_.code_bytes = bytes, *this; }
   // Element operations that a member takes: op, mul, div, exp, log, tanh, erf, sqrt, move, compare, sum, sin (cos too), tan, atan.
-  Declare& work(const std::string& term, double times) {
+  Declare& work(std::string_view term, double times) {
     c_.has_work = 1;
     c_.work[detail::code(detail::kWorkNames, term, "work")] += times;
     return *this;
@@ -134,11 +171,16 @@ class Declare {
 
   // ---- for the border
   void finish() {
-    const auto order = [](const od_declared_operand& x) { return 2 * x.role + x.scratch; };
-    std::stable_sort(operands_.begin(), operands_.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    std::vector<od_declared_operand> sorted;
+    for (uint32_t group = 0; sorted.size() < operands_.size(); ++group) {
+      for (const od_declared_operand& x : operands_) {
+        if (2 * x.role + x.scratch == group) sorted.push_back(x);
+      }
+    }
+    operands_.swap(sorted);
     for (od_declared_operand& x : operands_) {
       if (x.dtypes != 0) continue;
-      x.dtypes = detail::dtype_mask(types_.empty() ? "f32" : types_);
+      x.dtypes = types_ == 0 ? 1u << OD_DTYPE_F32 : types_;
       if (typed_.empty()) typed_ = x.name;
       else if (x.like == nullptr) x.like = keep(typed_);
     }
@@ -155,8 +197,8 @@ class Declare {
   const std::string& typed() const { return typed_; }  // the operand whose element type decides
 
  private:
-  const char* keep(const std::string& text) { return texts_.emplace_back(text).c_str(); }
-  Declare& operand(const std::string& name, uint32_t role, const std::string& dtypes) {
+  const char* keep(std::string_view text) { return texts_.emplace_back(text).c_str(); }
+  Declare& operand(std::string_view name, uint32_t role, std::string_view dtypes) {
     od_declared_operand x{};
     x.name = keep(name);
     x.role = role;
@@ -170,7 +212,8 @@ class Declare {
     return operands_.back();
   }
 
-  std::string types_, typed_;
+  uint32_t types_;
+  std::string typed_;
   od_declared c_{};
   std::deque<std::string> texts_;
   std::vector<od_declared_operand> operands_;
@@ -221,18 +264,21 @@ class Place {
   std::string name() const { return node_.name == nullptr ? "" : node_.name; }
   std::string device() const { return node_.device == nullptr ? "" : node_.device; }
   uint32_t max_cores() const { return node_.max_cores; }
-  [[noreturn]] void fail(od_status status, const std::string& text) const { od::fail(status, text); }
+  template <class... Parts>
+  [[noreturn]] void fail(od_status status, const Parts&... parts) const {
+    od::fail(status, parts...);
+  }
 
-  const Tensor& in(const std::string& name) const { return found_[index(name)]; }
-  const Tensor& out(const std::string& name) const { return found_[index(name)]; }
+  const Tensor& in(std::string_view name) const { return found_[index(name)]; }
+  const Tensor& out(std::string_view name) const { return found_[index(name)]; }
 
   // An output of that shape and element type.
-  Place& out(const std::string& name, const Tensor& like) { return out(name, like.shape, like.dtype); }
-  Place& out(const std::string& name, const Shape& shape, const Tensor& like) { return out(name, shape, like.dtype); }
-  Place& out(const std::string& name, const Shape& shape, uint32_t dtype) {
+  Place& out(std::string_view name, const Tensor& like) { return out(name, like.shape, like.dtype); }
+  Place& out(std::string_view name, const Shape& shape, const Tensor& like) { return out(name, shape, like.dtype); }
+  Place& out(std::string_view name, const Shape& shape, uint32_t dtype) {
     const size_t i = index(name), first = tensors_.size() - n_outputs();
-    if (i < first) fail(OD_PARAMETER_INVALID, "out(\"" + name + "\"): an input; accepted: outputs");
-    most(shape, OD_MAX_RANK, "dimensions of " + name);
+    if (i < first) fail(OD_PARAMETER_INVALID, "out(\"", name, "\"): an input; accepted: outputs");
+    most(shape, OD_MAX_RANK, "dimensions of ", name);
     od_result& result = instance_.outputs[i - first];
     result.dtype = dtype;
     result.rank = static_cast<uint32_t>(shape.size());
@@ -249,8 +295,8 @@ class Place {
   }
 
   // Member i touches element i of these operands; dimensions are matched from the last one on, as NumPy broadcasts.
-  Place& elementwise(const std::string& names) {
-    for (const std::string& name : detail::words(names)) {
+  Place& elementwise(std::string_view names) {
+    for (const std::string_view name : detail::words(names)) {
       const size_t i = index(name);
       const Shape& shape = found_[i].shape;
       const size_t rank = instance_.rank;
@@ -259,7 +305,7 @@ class Place {
         const size_t d = inside ? rank + t - shape.size() : 0;
         const int64_t members = inside ? instance_.index_space[d] : 1;
         if (shape[t] != 1 && shape[t] != members) {
-          fail(OD_BROADCAST, "shape of " + name + ": given " + detail::text_of(shape) + "; accepted: sizes of the index space " + space() + ", or 1");
+          fail(OD_BROADCAST, "shape of ", name, ": given ", detail::text_of(shape), "; accepted: sizes of the index space ", space(), ", or 1");
         }
         instance_.access[i][t] = inside && shape[t] == members ? dim(static_cast<uint32_t>(d)) : whole();
       }
@@ -268,16 +314,16 @@ class Place {
   }
   // What members touch: an interval per dimension of the tensor.
   template <class... Intervals>
-  Place& access(const std::string& name, const Intervals&... intervals) {
+  Place& access(std::string_view name, const Intervals&... intervals) {
     return access(name, std::vector<Interval>{intervals...});
   }
-  Place& access(const std::string& name, const std::vector<Interval>& intervals) {
+  Place& access(std::string_view name, const std::vector<Interval>& intervals) {
     const size_t i = index(name);
     if (found_[i].present && intervals.size() != found_[i].shape.size()) {
-      fail(OD_RANK, "access of " + name + ": given " + std::to_string(intervals.size()) + " intervals; accepted: " + std::to_string(found_[i].shape.size()) + ", one per dimension");
+      fail(OD_RANK, "access of ", name, ": given ", intervals.size(), " intervals; accepted: ", found_[i].shape.size(), ", one per dimension");
     }
     if (intervals.size() > OD_MAX_RANK) {  // of an operand that is absent
-      fail(OD_RANK, "access of " + name + ": given " + std::to_string(intervals.size()) + " intervals; accepted: at most " + std::to_string(OD_MAX_RANK));
+      fail(OD_RANK, "access of ", name, ": given ", intervals.size(), " intervals; accepted: at most ", OD_MAX_RANK);
     }
     std::copy(intervals.begin(), intervals.end(), instance_.access[i]);
     return *this;
@@ -285,10 +331,10 @@ class Place {
 
   // The values of an auxiliary tensor.
   template <class T>
-  Place& aux(const std::string& name, const std::vector<T>& values, const Shape& shape = {}) {
+  Place& aux(std::string_view name, const std::vector<T>& values, const Shape& shape = {}) {
     od_aux& to = aux_of(name, false, 1u << dtype_of<T>());
     const Shape given = shape.empty() ? Shape{static_cast<int64_t>(values.size())} : shape;
-    most(given, OD_MAX_RANK, "dimensions of " + name);
+    most(given, OD_MAX_RANK, "dimensions of ", name);
     to.rank = static_cast<uint32_t>(given.size());
     std::copy(given.begin(), given.end(), to.shape);
     to.bytes = values.size() * sizeof(T);
@@ -299,22 +345,22 @@ class Place {
   }
   // The same, with value(i) for each of `count` elements.
   template <class T, class Value, class = std::enable_if_t<std::is_invocable_v<Value, int64_t>>>
-  Place& aux(const std::string& name, int64_t count, Value value) {
-    if (count < 0) fail(OD_PARAMETER_INVALID, "elements of auxiliary tensor " + name + ": given " + std::to_string(count) + "; accepted: 0 or more");
+  Place& aux(std::string_view name, int64_t count, Value value) {
+    if (count < 0) fail(OD_PARAMETER_INVALID, "elements of auxiliary tensor ", name, ": given ", count, "; accepted: 0 or more");
     std::vector<T> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(i);
     return aux<T>(name, values);
   }
   // Elements of scratch that a call has.
   template <class T>
-  Place& scratch(const std::string& name, int64_t count) {
+  Place& scratch(std::string_view name, int64_t count) {
     aux_of(name, true, ~0u).bytes = static_cast<uint64_t>(std::max<int64_t>(count, 0)) * sizeof(T);
     return *this;
   }
   uint32_t scratch_mask() const { return instance_.scratch_mask; }
 
-  double scalar(const std::string& name) const { return instance_.scalars[scalar_index(name)]; }
-  Place& scalar(const std::string& name, double value) {
+  double scalar(std::string_view name) const { return instance_.scalars[scalar_index(name)]; }
+  Place& scalar(std::string_view name, double value) {
     const uint32_t i = scalar_index(name);
     instance_.scalars[i] = value;
     instance_.scalar_mask |= 1u << i;
@@ -322,39 +368,39 @@ class Place {
   }
 
   // Attributes of the node.
-  Shape ints(const std::string& name, const Shape& otherwise = {}) const {
+  Shape ints(std::string_view name, const Shape& otherwise = {}) const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_INTS);
     return found == nullptr ? otherwise : Shape(found->ints, found->ints + found->count);
   }
-  int64_t integer(const std::string& name, int64_t otherwise) const {
+  int64_t integer(std::string_view name, int64_t otherwise) const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_INTS);
     return found == nullptr || found->count == 0 ? otherwise : found->ints[0];
   }
-  double real(const std::string& name, double otherwise) const {
+  double real(std::string_view name, double otherwise) const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_FLOATS);
     return found == nullptr || found->count == 0 ? otherwise : found->floats[0];
   }
-  std::string text(const std::string& name, const std::string& otherwise = "") const {
+  std::string text(std::string_view name, std::string_view otherwise = "") const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_TEXT);
-    return found == nullptr ? otherwise : std::string(found->text, found->count);
+    return std::string(found == nullptr ? otherwise : std::string_view(found->text, found->count));
   }
 
   // What is read outside of an input; what elements of an output hold that no member writes.
-  Place& pad(const std::string& name, double value) {
+  Place& pad(std::string_view name, double value) {
     const size_t i = index(name);
     instance_.values[i] = value;
     instance_.value_mask |= 1u << i;
     return *this;
   }
-  Place& fill(const std::string& name, double value) { return pad(name, value); }
+  Place& fill(std::string_view name, double value) { return pad(name, value); }
   // Element operations that a member takes; replaces those of the declaration.
-  Place& work(const std::string& term, double times) {
+  Place& work(std::string_view term, double times) {
     instance_.has_work = 1;
     instance_.work[detail::code(detail::kWorkNames, term, "work")] += times;
     return *this;
   }
   Place& preferred_split(uint32_t d) { return instance_.preferred_split = d, *this; }
-  Place& in_place(const std::string& input) { return instance_.in_place |= 1u << index(input), *this; }
+  Place& in_place(std::string_view input) { return instance_.in_place |= 1u << index(input), *this; }
 
   bool aux_too_small() const { return too_small_; }
 
@@ -363,36 +409,36 @@ class Place {
     return static_cast<size_t>(std::count_if(tensors_.begin(), tensors_.end(), [](const auto* x) { return x->role == OD_ROLE_OUTPUT; }));
   }
   std::string space() const { return detail::text_of(Shape(instance_.index_space, instance_.index_space + instance_.rank)); }
-  void most(const Shape& given, size_t accepted, const std::string& what) const {
-    if (given.size() > accepted) fail(OD_RANK, what + ": given " + std::to_string(given.size()) + "; accepted: at most " + std::to_string(accepted));
+  void most(const Shape& given, size_t accepted, std::string_view what, std::string_view name = "") const {
+    if (given.size() > accepted) fail(OD_RANK, what, name, ": given ", given.size(), "; accepted: at most ", accepted);
   }
   template <class List>
-  size_t named(const List& list, const std::string& name, const char* what) const {
+  size_t named(const List& list, std::string_view name, const char* what) const {
     std::string known;
     for (size_t i = 0; i < list.size(); ++i) {
       if (name == list[i]->name) return i;
-      known += std::string(i == 0 ? "" : ", ") + list[i]->name;
+      detail::append_listed(known, {list[i]->name});
     }
-    fail(OD_PARAMETER_INVALID, std::string(what) + ": given " + name + "; accepted: " + (known.empty() ? "none" : known));
+    fail(OD_PARAMETER_INVALID, what, ": given ", name, "; accepted: ", known.empty() ? "none" : known);
   }
-  size_t index(const std::string& name) const { return named(tensors_, name, "an operand"); }
-  uint32_t scalar_index(const std::string& name) const {
+  size_t index(std::string_view name) const { return named(tensors_, name, "an operand"); }
+  uint32_t scalar_index(std::string_view name) const {
     std::vector<const od_declared_scalar*> all;
     for (const od_declared_scalar& s : declare_.scalars()) all.push_back(&s);
     return static_cast<uint32_t>(named(all, name, "a scalar"));
   }
-  od_aux& aux_of(const std::string& name, bool scratch, uint32_t dtypes) {
+  od_aux& aux_of(std::string_view name, bool scratch, uint32_t dtypes) {
     const size_t i = named(aux_, name, "an auxiliary tensor");
-    if ((aux_[i]->scratch != 0) != scratch) fail(OD_PARAMETER_INVALID, name + (scratch ? ": declared with values, not as scratch" : ": declared as scratch, which has no values"));
-    if ((aux_[i]->dtypes & dtypes) == 0) fail(OD_DTYPE, "auxiliary tensor " + name + ": values of another element type than it was declared with");
+    if ((aux_[i]->scratch != 0) != scratch) fail(OD_PARAMETER_INVALID, name, scratch ? ": declared with values, not as scratch" : ": declared as scratch, which has no values");
+    if ((aux_[i]->dtypes & dtypes) == 0) fail(OD_DTYPE, "auxiliary tensor ", name, ": values of another element type than it was declared with");
     return instance_.aux[i];
   }
-  const od_attribute* attribute(const std::string& name, uint32_t type) const {
+  const od_attribute* attribute(std::string_view name, uint32_t type) const {
     static const char* const kinds[] = {"whole numbers", "numbers", "text"};
     for (uint32_t i = 0; i < node_.n_attributes; ++i) {
       const od_attribute& found = node_.attributes[i];
       if (name != found.name) continue;
-      if (found.type != type) fail(OD_PARAMETER_INVALID, "attribute " + name + ": given " + kinds[std::min(found.type, 2u)] + "; accepted: " + kinds[type]);
+      if (found.type != type) fail(OD_PARAMETER_INVALID, "attribute ", name, ": given ", kinds[std::min(found.type, 2u)], "; accepted: ", kinds[type]);
       return &found;
     }
     return nullptr;
@@ -400,10 +446,10 @@ class Place {
 
   void check_counts() const {
     const size_t outputs = n_outputs(), inputs = tensors_.size() - outputs;
-    if (node_.n_inputs > inputs) fail(OD_INPUT_COUNT, "inputs: given " + std::to_string(node_.n_inputs) + "; accepted: " + std::to_string(inputs));
-    if (node_.n_outputs > outputs) fail(OD_OUTPUT_COUNT, "outputs: given " + std::to_string(node_.n_outputs) + "; accepted: " + std::to_string(outputs));
+    if (node_.n_inputs > inputs) fail(OD_INPUT_COUNT, "inputs: given ", node_.n_inputs, "; accepted: ", inputs);
+    if (node_.n_outputs > outputs) fail(OD_OUTPUT_COUNT, "outputs: given ", node_.n_outputs, "; accepted: ", outputs);
     if (instance_.n_outputs != outputs || instance_.n_aux != aux_.size()) {
-      fail(OD_SIZE_MISMATCH, "instance for " + std::to_string(instance_.n_outputs) + " outputs and " + std::to_string(instance_.n_aux) + " auxiliary tensors; declared: " + std::to_string(outputs) + " and " + std::to_string(aux_.size()));
+      fail(OD_SIZE_MISMATCH, "instance for ", instance_.n_outputs, " outputs and ", instance_.n_aux, " auxiliary tensors; declared: ", outputs, " and ", aux_.size());
     }
   }
   Tensor input(size_t i) const {
@@ -411,20 +457,20 @@ class Place {
     const std::string name = std::string("input ") + x.name;
     const od_node_tensor* given = i < node_.n_inputs && node_.inputs[i].present != 0 ? node_.inputs + i : nullptr;
     if (given == nullptr) {
-      if (x.optional == 0) fail(OD_INPUT_COUNT, name + ": given nothing; accepted: a tensor");
+      if (x.optional == 0) fail(OD_INPUT_COUNT, name, ": given nothing; accepted: a tensor");
       return {};
     }
-    if (given->dtype >= OD_DTYPES || (x.dtypes >> given->dtype & 1) == 0) fail(OD_DTYPE, name + ": given " + detail::dtype_name(given->dtype) + "; accepted: " + accepted_dtypes(x));
+    if (given->dtype >= OD_DTYPES || (x.dtypes >> given->dtype & 1) == 0) fail(OD_DTYPE, name, ": given ", detail::dtype_name(given->dtype), "; accepted: ", accepted_dtypes(x));
     const uint32_t most = x.max_rank == 0 && x.min_rank == 0 ? OD_MAX_RANK : x.max_rank;
     if (given->rank < x.min_rank || given->rank > most) {
-      fail(OD_RANK, "rank of " + name + ": given " + std::to_string(given->rank) + "; accepted: " + std::to_string(x.min_rank) + " to " + std::to_string(most));
+      fail(OD_RANK, "rank of ", name, ": given ", given->rank, "; accepted: ", x.min_rank, " to ", most);
     }
     if (x.quantised != OD_QUANTISED_ANY && (x.quantised == OD_QUANTISED_ALWAYS) != (given->quantised != 0)) {
-      fail(OD_QUANTISATION, name + ": given " + (given->quantised != 0 ? "scale and zero point" : "none") + "; accepted: " + (given->quantised != 0 ? "none" : "scale and zero point"));
+      fail(OD_QUANTISATION, name, ": given ", given->quantised != 0 ? "scale and zero point" : "none", "; accepted: ", given->quantised != 0 ? "none" : "scale and zero point");
     }
     for (size_t j = 0; x.like != nullptr && j < i; ++j) {
       if (std::strcmp(tensors_[j]->name, x.like) == 0 && found_[j].present && found_[j].dtype != given->dtype) {
-        fail(OD_DTYPE, name + ": given " + detail::dtype_name(given->dtype) + "; accepted: " + detail::dtype_name(found_[j].dtype) + ", that of " + x.like);
+        fail(OD_DTYPE, name, ": given ", detail::dtype_name(given->dtype), "; accepted: ", detail::dtype_name(found_[j].dtype), ", that of ", x.like);
       }
     }
     return {true, given->dtype, Shape(given->shape, given->shape + given->rank), given->quantised != 0, given->scale, given->zero_point, given->value};
@@ -432,7 +478,7 @@ class Place {
   std::string accepted_dtypes(const od_declared_operand& x) const {
     std::string names;
     for (uint32_t d = 0; d < OD_DTYPES; ++d) {
-      if (x.dtypes >> d & 1) names += (names.empty() ? "" : ", ") + std::string(detail::kDtypeNames[d]);
+      if (x.dtypes >> d & 1) detail::append_listed(names, {detail::kDtypeNames[d]});
     }
     return names;
   }
@@ -441,7 +487,7 @@ class Place {
     if ((instance_.scalar_mask >> i & 1) == 0 && s.has_default != 0) scalar(s.name, s.standard);
     const double value = instance_.scalars[i];
     if ((instance_.scalar_mask >> i & 1) != 0 && s.has_bounds != 0 && !(value >= s.low && value <= s.high)) {
-      fail(OD_SCALAR_ARGUMENT, std::string("scalar ") + s.name + ": given " + std::to_string(value) + "; accepted: " + std::to_string(s.low) + " to " + std::to_string(s.high));
+      fail(OD_SCALAR_ARGUMENT, "scalar ", s.name, ": given ", std::to_string(value), "; accepted: ", std::to_string(s.low), " to ", std::to_string(s.high));
     }
   }
 

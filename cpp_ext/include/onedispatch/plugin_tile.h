@@ -89,8 +89,8 @@ struct Reach {
     if (listener != nullptr && count > 0) listener->touched(listener, index, at.data(), static_cast<uint32_t>(count), write ? 1 : 0);
   }
   void need(uint32_t coordinates) const {
-    if (!there) fail(OD_INPUT_COUNT, std::string(name) + ": it is absent in this node; accepted: ask t.has() first");
-    if (coordinates != rank) fail(OD_RANK, std::string(name) + ": given " + std::to_string(coordinates) + " coordinates; accepted: " + std::to_string(rank));
+    if (!there) fail(OD_INPUT_COUNT, name, ": it is absent in this node; accepted: ask t.has() first");
+    if (coordinates != rank) fail(OD_RANK, name, ": given ", coordinates, " coordinates; accepted: ", rank);
   }
 
  private:
@@ -114,10 +114,10 @@ struct Reach {
     report_access(at, 1, write);
     std::string given, declared;
     for (uint32_t i = 0; i < rank; ++i) {
-      given += (i == 0 ? "" : ", ") + std::to_string(at[i]);
-      declared += (i == 0 ? "" : ", ") + std::to_string(std::max<int64_t>(axes[i].low, 0)) + " to " + std::to_string(std::min(axes[i].high, axes[i].extent - 1));
+      append_listed(given, {at[i]});
+      append_listed(declared, {std::max<int64_t>(axes[i].low, 0), " to ", std::min(axes[i].high, axes[i].extent - 1)});
     }
-    fail(OD_ACCESS, std::string(name) + ": " + (write ? "wrote" : "read") + " element [" + given + "]; the members of the tile may touch [" + declared + "]");
+    fail(OD_ACCESS, name, ": ", write ? "wrote" : "read", " element [", given, "]; the members of the tile may touch [", declared, "]");
   }
 };
 
@@ -287,11 +287,11 @@ class Tile {
 
   template <class T>
   In<T> in(const char* name) const {
-    return {setup_, call_, typed<T>(name, false)};
+    return {setup_, call_, typed(name, dtype_of<T>(), false)};
   }
   template <class T>
   Out<T> out(const char* name) const {
-    return {setup_, call_, typed<T>(name, true)};
+    return {setup_, call_, typed(name, dtype_of<T>(), true)};
   }
   // An auxiliary tensor: all of it.
   template <class T>
@@ -324,7 +324,7 @@ class Tile {
     const uint32_t i = scalar_index(name);
     constexpr uint32_t type = std::is_same_v<T, float> ? OD_SCALAR_F32 : std::is_same_v<T, int32_t> ? OD_SCALAR_I32 : OD_SCALAR_U32;
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, int32_t> || std::is_same_v<T, uint32_t>, "float, int32_t or uint32_t");
-    if (setup_.spec->scalars[i].type != type) fail(OD_SCALAR_ARGUMENT, std::string("scalar ") + name + ": asked for as another type than it was declared with");
+    if (setup_.spec->scalars[i].type != type) fail(OD_SCALAR_ARGUMENT, "scalar ", name, ": asked for as another type than it was declared with");
     return detail::bits_to<T>(setup_.scalars[i]);
   }
 
@@ -338,9 +338,9 @@ class Tile {
       const char* const at = setup_.spec->scalars[i].name;
       if (std::strncmp(at, "at_", 3) != 0) continue;
       if (std::strcmp(at + 3, name) == 0) found = i;
-      known += std::string(known.empty() ? "" : ", ") + (at + 3);
+      detail::append_listed(known, {at + 3});
     }
-    if (found == none) fail(OD_PARAMETER_INVALID, std::string("scratch: given ") + name + "; accepted: " + (known.empty() ? "none" : known));
+    if (found == none) fail(OD_PARAMETER_INVALID, "scratch: given ", name, "; accepted: ", known.empty() ? "none" : known);
     const uint32_t at = setup_.scalars[found];
     for (uint32_t i = 0; i < none; ++i) {
       if (std::strncmp(setup_.spec->scalars[i].name, "at_", 3) == 0 && setup_.scalars[i] > at) end = std::min(end, setup_.scalars[i]);
@@ -376,7 +376,7 @@ class Tile {
   void dispatch(const char* name, F f) const {
     const uint32_t found = dtype(name);
     const bool done = ((dtype_of<Ts>() == found && (f(Type<Ts>()), true)) || ...);
-    if (!done) fail(OD_DTYPE, std::string(name) + ": " + detail::dtype_name(found) + ", which t.dispatch() does not name");
+    if (!done) fail(OD_DTYPE, name, ": ", detail::dtype_name(found), ", which t.dispatch() does not name");
   }
 
   // A line labelled with core and member (in members(), the one at hand): see plugin_print.h for the formats.
@@ -393,27 +393,26 @@ class Tile {
     std::string known;
     for (uint32_t i = 0; i < setup_.spec->n_operands; ++i) {
       if (std::strcmp(setup_.spec->operands[i].name, name) == 0) return i;
-      known += std::string(known.empty() ? "" : ", ") + setup_.spec->operands[i].name;
+      detail::append_listed(known, {setup_.spec->operands[i].name});
     }
-    fail(OD_PARAMETER_INVALID, std::string("an operand: given ") + name + "; accepted: " + known);
+    fail(OD_PARAMETER_INVALID, "an operand: given ", name, "; accepted: ", known);
   }
-  template <class T>
-  uint32_t typed(const char* name, bool output) const {
+  uint32_t typed(const char* name, uint32_t dtype, bool output) const {
     const uint32_t i = operand(name);
     const od_operand& found = setup_.operands[i];
-    if (found.present != 0 && found.dtype != dtype_of<T>()) {
-      fail(OD_DTYPE, std::string(name) + ": asked for as " + detail::dtype_name(dtype_of<T>()) + ", it has " + detail::dtype_name(found.dtype));
+    if (found.present != 0 && found.dtype != dtype) {
+      fail(OD_DTYPE, name, ": asked for as ", detail::dtype_name(dtype), ", it has ", detail::dtype_name(found.dtype));
     }
-    if ((setup_.spec->operands[i].role == OD_ROLE_OUTPUT) != output) fail(OD_PARAMETER_INVALID, std::string(name) + (output ? ": no output" : ": an output"));
+    if ((setup_.spec->operands[i].role == OD_ROLE_OUTPUT) != output) fail(OD_PARAMETER_INVALID, name, output ? ": no output" : ": an output");
     return i;
   }
   uint32_t scalar_index(const char* name) const {
     std::string known;
     for (uint32_t i = 0; i < setup_.spec->n_scalars; ++i) {
       if (std::strcmp(setup_.spec->scalars[i].name, name) == 0) return i;
-      if (setup_.spec->scalars[i].hidden == 0) known += std::string(known.empty() ? "" : ", ") + setup_.spec->scalars[i].name;
+      if (setup_.spec->scalars[i].hidden == 0) detail::append_listed(known, {setup_.spec->scalars[i].name});
     }
-    fail(OD_SCALAR_ARGUMENT, std::string("a scalar: given ") + name + "; accepted: " + (known.empty() ? "none" : known));
+    fail(OD_SCALAR_ARGUMENT, "a scalar: given ", name, "; accepted: ", known.empty() ? "none" : known);
   }
   void now(const Member& m) const {
     for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) now_[d] = d < rank_ ? static_cast<uint32_t>(m.at[d]) : OD_NO_MEMBER;
