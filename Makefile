@@ -6,9 +6,11 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 STAMPS := .venv/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Python compiles what it imports; pip, file by file, would compile all the rest as well.
+INSTALL := $(PIP) install -q --no-compile
 # No build isolation: cmake keeps its build directory, so a second install takes seconds. Editable: the
 # checkout is the package, so Python files count as they are (.ci/backend.py).
-INSTALL = $(PIP) install -q --no-build-isolation -e
+INSTALL_OURS = $(INSTALL) --no-build-isolation -e
 
 # What the compiled modules are made of. Directories too, so that a deleted file also counts as a change.
 SOURCES := $(shell find cpp_ext/CMakeLists.txt cpp_ext/cmake cpp_ext/include cpp_ext/src transactions/machine/devices)
@@ -127,18 +129,18 @@ $(STAMPS)/venv: .ci/bootstrap
 
 $(STAMPS)/tools: $(STAMPS)/venv
 	@echo 'setup: build tools'
-	@$(PIP) install -q 'cmake>=3.26' 'ninja>=1.11' 'pybind11>=2.13' 'scikit-build-core>=1.0.1'
+	@$(INSTALL) 'cmake>=3.26' 'ninja>=1.11' 'pybind11>=2.13' 'scikit-build-core>=1.0.1'
 	@touch $@
 
 # demo and dev differ in what else they install; either leaves the package itself up to date.
 $(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: $(STAMPS)/tools $(SOURCES) pyproject.toml .ci/backend.py LICENSE
 	@echo 'setup: building and installing onedispatch'
-	@$(INSTALL) '.[$*]'
+	@$(INSTALL_OURS) '.[$*]'
 	@touch $@
 
 # Without atheris the Python targets are fuzzed blindly, and say so.
 ATHERIS = from importlib.metadata import requires; print(next(r for r in requires('onedispatch') if r.startswith('atheris')))
 $(STAMPS)/fuzz: $(STAMPS)/dev
-	@$(PIP) install -q --only-binary :all: "$$($(BIN)/python -c "$(ATHERIS)" | cut -d';' -f1)" || \
+	@$(INSTALL) --only-binary :all: "$$($(BIN)/python -c "$(ATHERIS)" | cut -d';' -f1)" || \
 	  echo 'setup: there is no atheris for this machine'
 	@touch $@

@@ -69,8 +69,8 @@ def sampled(cases: Sequence[T], key: Callable[[T], str], every: int) -> list[T]:
 
 
 def examples(count: int) -> int:
-    """Returns how many random examples a test draws: ``count`` in `make nightly`, else a sixteenth."""
-    return count if NIGHTLY else (count + 15) // 16
+    """Returns how many random examples a test draws: ``count`` in `make nightly`, else a 32nd."""
+    return count if NIGHTLY else (count + 31) // 32
 
 
 def grouped(cases: Iterable[T], name: Callable[[T], str], group: Callable[[T], str]) -> list[Group]:

@@ -75,7 +75,7 @@ def test_every_group_is_exact(group: Group, several: bool) -> None:
     np.testing.assert_array_equal(session.run(None, feed)[0], reference(proto, feed))
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_static_quantisation(network: str, scheme: Scheme, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ DIGITS = Path(__file__).resolve().parents[2] / "models" / "digits.onnx"
 BATCH = 599  # of 1,797 images
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_digits_are_classified_as_by_onnxruntime(scheme: Scheme, tmp_path: Path) -> None:
     images = (load_digits().images[:, None] / 16).astype(np.float32)

@@ -112,7 +112,7 @@ def test_the_first_page_runs(programs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.daily(3)
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("page", [page for page in PAGES if page != FIRST and has_examples(page)])
 def test_the_blocks_run_in_order(page: str, programs: Path, tmp_path: Path) -> None:
     run_in_order(page, programs, tmp_path)

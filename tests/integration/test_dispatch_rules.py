@@ -310,7 +310,7 @@ def test_a_product_that_is_read_elsewhere_keeps_its_bias_apart(inside: str) -> N
 MAPPED = [one for one in FORMS if one.values[0].name not in unmapped_rules()]  # type: ignore[union-attr]
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(("rule", "form"), MAPPED)
 def test_computes_the_same(rule: p.Rule, form: p.NodePattern) -> None:
     model = builder(rule, form).model(form)

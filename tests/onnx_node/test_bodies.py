@@ -41,7 +41,7 @@ def _by_body(model: Any) -> bool:
 TESTS = _load()
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(4)
 @each_case(sorted(TESTS), group=operators_of, name=str)
 def test_runs_by_its_body_or_says_what_does_not_map(name: str) -> None:
     try:

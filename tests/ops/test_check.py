@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our own transactions are clean: no error, no warning, for every operator case and every device.
 
-Here the first case of an operator and one of sixteen others are compiled for one device, in turns;
+Here the first case of an operator and one of 48 others are compiled for one device, in turns;
 `make nightly` compiles each for all. Networks are checked where they are run.
 """
 
@@ -31,7 +31,7 @@ from tests.ops.cases import CASES
 from tests.tables import NIGHTLY, each_case, operator_and_device, operator_of, sampled
 
 DEVICES = sorted({find_device(name).name for name in device_names()})
-EVERY = 16
+EVERY = 48
 IN_TURNS = [
     (case, device)
     for number, case in enumerate(sampled(CASES, operator_of, EVERY))

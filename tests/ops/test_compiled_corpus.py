@@ -94,14 +94,14 @@ def test_a_kernel_takes_few_lines_with_all_that_belongs_to_it(
 # -- what they compute -------------------------------------------------------------------------------
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_compute_what_numpy_does_on_both_devices(kernels: Kernels, name: str) -> None:
     for i, case in enumerate(cases(kernels[name].kernel)):
         case.insist(answers(case, ("npu2", "npu1")[i % 2]))
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, single: str) -> None:
     """Of each dtype the case with the most elements."""
@@ -133,7 +133,7 @@ def test_the_host_gives_the_bits_of_the_array(kernels: Kernels, name: str) -> No
 WIDE = {"compiled::gather@1"}
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", [source.stem for source in SOURCES])
 def test_check_mode_finds_nothing(libraries: list[Path], stem: str) -> None:

@@ -27,7 +27,7 @@ from tests.ops.lowered import evaluate, reference
 from tests.ops.typed import BFLOAT16, SLOW, TYPED, answer, onnx_type, typed
 from tests.tables import each_case, operator_and_device, operator_and_types, sampled
 
-EVERY = 12  # of further cases of an operator in a type one in so many; `make nightly` runs all
+EVERY = 24  # of further cases of an operator in a type one in so many; `make nightly` runs all
 
 
 def compare(actual: Array, expected: Array, one: Case) -> None:

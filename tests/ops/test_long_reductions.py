@@ -141,7 +141,7 @@ def exactly(op_type: str, wide: Array, axes: tuple[int, ...]) -> tuple[Array, Ar
     return finish(exact), slope(exact) * terms
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("op_type", "dtype"), REDUCTIONS)
 def test_long_axes(op_type: str, dtype: str, device: str, folder: Path) -> None:
@@ -160,7 +160,7 @@ IN_STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("steps", IN_STEPS)
 @pytest.mark.parametrize(("op_type", "dtype"), [row for row in REDUCTIONS if row[1] in SHORT])
 def test_reductions_in_steps(op_type: str, dtype: str, steps: str, folder: Path) -> None:

@@ -12,7 +12,7 @@ from tests.ops.cases import CASES
 from tests.ops.lowered import evaluate, lower, reference
 from tests.tables import each_case, operator_and_device, sampled
 
-EVERY = 8  # of the other cases of an operator and device one in so many; `make nightly` has all
+EVERY = 24  # of the other cases of an operator and device one in so many; `make nightly` has all
 
 
 @each_case(CASES, group=operator_and_device)

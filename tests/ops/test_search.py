@@ -21,7 +21,7 @@ from tests.tables import each_case, operator_and_device, sampled
 
 DEVICES = ("npu2", "npu1", "npu1_1col")
 MOST_CANDIDATES = 20_000  # of a nest that is judged in full here
-EVERY = 16  # of the other cases of an operator and device one in so many; `make nightly` judges all
+EVERY = 48  # of the other cases of an operator and device one in so many; `make nightly` judges all
 
 
 def _exhaustive(nest: Nest, device: Device, model: CostModel) -> tuple[float, Mapping, int]:

@@ -76,7 +76,7 @@ def best(choose: random.Random, rng: np.random.Generator, device: Device) -> Mad
     ]
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("make", [quantised, best])
 @pytest.mark.parametrize("seed", range(16))
 def test_kernels_with_forced_schedules(make: Any, seed: int) -> None:

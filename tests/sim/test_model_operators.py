@@ -156,7 +156,7 @@ def integers(choose: random.Random, rng: np.random.Generator, device: Device) ->
     return MatMul("op", *inputs, out, device), [a, b]
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("device", ["npu2_1col", "npu1_2col", "npu2", *OWN])
 def test_small_operators_as_scheduled(device: str, rng: np.random.Generator) -> None:
     found = device_of(device) if device in OWN else find_device(device)
@@ -168,7 +168,7 @@ def test_small_operators_as_scheduled(device: str, rng: np.random.Generator) -> 
     check(larger, [whole(rng, 40, 33), whole(rng, 33, 50)])
 
 
-@pytest.mark.daily(4)
+@pytest.mark.daily(8)
 @pytest.mark.parametrize("make", [eltwise, transposed, matmul, integers])
 @pytest.mark.parametrize("seed", range(18))
 def test_operators_with_forced_schedules(make: Any, seed: int) -> None:

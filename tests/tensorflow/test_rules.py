@@ -49,7 +49,7 @@ def check(graphdef: Any, outputs: Sequence[str], feed: Mapping[str, Array], **op
     return session
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(5)
 @pytest.mark.parametrize("one", CASES, ids=str)
 def test_a_rule_computes_what_tensorflow_does(one: Case) -> None:
     check(*one.graphdef(), fallback="cpu" if _on_the_host(one) else "error")
