@@ -230,6 +230,23 @@ struct Other {
 
 const od_library& library() { return *od::detail::library_of<Twice, Other>("face"); }
 
+std::string refusal_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const od::Refusal& refusal) {
+    return std::to_string(refusal.status) + " " + refusal.what;
+  }
+  return "";
+}
+
+TEST(PluginFace, MessagesAreMadeOfTextsAndWholeNumbers) {
+  const std::string rank = std::to_string(OD_RANK) + " ", name = "x";
+  EXPECT_EQ(refusal_of([] { od::fail(OD_RANK, "why"); }), rank + "why");
+  EXPECT_EQ(refusal_of([&] { od::fail(OD_RANK, "rank of ", name, ": given ", int64_t{-3}, "; accepted: ", 2u); }), rank + "rank of x: given -3; accepted: 2");
+  EXPECT_EQ(od::detail::text_of({}), "[]");
+  EXPECT_EQ(od::detail::text_of({2, 1, 30}), "[2 x 1 x 30]");
+}
+
 TEST(PluginFace, DeclaresInOrder) {
   const od_declared& d = *library().plugins[0]->declared;
   ASSERT_EQ(d.n_operands, 3u);

@@ -57,8 +57,8 @@ def answer(model: onnx.ModelProto, feed: Any) -> tuple[list[Any], int] | str:
 
 
 def test_by_rules_as_by_onnx(subtests: pytest.Subtests) -> None:
-    compared = 0
-    for seed in range(examples(COUNT)):
+    compared, seeds = 0, examples(COUNT)
+    for seed in range(seeds):
         model = generate(f"rules {seed}".encode(), wide=True)
         other = foreign(model)
         if other is None:
@@ -73,4 +73,4 @@ def test_by_rules_as_by_onnx(subtests: pytest.Subtests) -> None:
                 assert one.dtype == two.dtype
                 np.testing.assert_array_equal(one, two)
         compared += any(np.any(one) for one in plain[0])  # zeros would compare as equal
-    assert compared >= 20
+    assert compared >= seeds // 3

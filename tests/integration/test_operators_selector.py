@@ -15,7 +15,7 @@ import onedispatch as od
 from onedispatch.operators.declarations.registry import mapping_for
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Lowering
-from onedispatch.operators.scheduling.cost_model import CostModel
+from onedispatch.operators.scheduling import cost_model
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.search import search
@@ -240,7 +240,7 @@ def test_what_the_search_finds_fits_small_devices_too(columns: int) -> None:
 
 def test_where_no_memory_tile_holds_anything_the_host_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No device that the overlay takes is so; whatever makes the search give up, the reason stands."""
-    monkeypatch.setattr(CostModel, "cost", lambda self, mapping, at: np.full(len(at), np.inf))
+    monkeypatch.setattr(cost_model, "_cost", lambda load, commands: np.full(len(commands), np.inf))
     model = od.compile(chain(), selector=Search())
     assert [row.device for row in model.placement] == ["cpu"] * 3
     assert "memory tiles" in model.placement[0].reason

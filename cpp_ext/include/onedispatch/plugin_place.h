@@ -33,7 +33,7 @@ struct Part {
   Part(const char* given) : text(given) {}         // NOLINT(google-explicit-constructor)
   Part(std::string_view given) : text(given) {}    // NOLINT(google-explicit-constructor)
   Part(const std::string& given) : text(given) {}  // NOLINT(google-explicit-constructor)
-  template <class Number, class = std::enable_if_t<std::is_integral_v<Number>>>
+  template <class Number, class = std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, char> && !std::is_same_v<Number, bool>>>
   Part(Number given) : number(static_cast<int64_t>(given)), counts(true) {}  // NOLINT(google-explicit-constructor)
 };
 
