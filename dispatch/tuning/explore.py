@@ -59,22 +59,32 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Choose:
+    """Lists what the search chooses."""
+
+    problem: Problem
+
+    def done(self, device: Device) -> list[Solution]:
+        try:
+            return [SEARCH.select(self.problem, device)]
+        except Unsupported:
+            return []  # no tile fits: a problem that no model poses
+
+
+@dataclass(frozen=True)
 class Propose:
-    """Lists solutions that are worth measuring: what the search chooses and offers; or those near one."""
+    """Lists other solutions that are worth measuring: what the search offers, or those near one."""
 
     problem: Problem
     near: Solution | None = None
 
     def done(self, device: Device) -> list[Solution]:
-        try:
-            if self.near is not None:
-                return moves(self.problem, device, self.near)
-            return list(dict.fromkeys((SEARCH.select(self.problem, device), *offers(self.problem, device))))
-        except Unsupported:
-            return []  # no tile fits: a problem that no model poses
+        if self.near is not None:
+            return moves(self.problem, device, self.near)
+        return offers(self.problem, device)
 
 
-Task = Measure | Propose
+Task = Measure | Choose | Propose
 Answer = Measured | Refused | list[Solution]
 Steps = Generator[Sequence[Task], Sequence[Answer], None]
 
@@ -107,12 +117,13 @@ class Tuning:
 
     def steps(self) -> Steps:
         """Batches of tasks; each is answered before the next one is made."""
-        listed = yield from self._proposed(Propose(self.problem))
-        if not listed:
+        chosen = yield from self._proposed(Choose(self.problem))
+        if not chosen:
             return
-        self.start = listed[0]
-        yield from self._measured(listed[:1])
-        yield from self._measured(listed[1 : OFFERS + 1])
+        (self.start,) = chosen
+        yield from self._measured(chosen)
+        listed = yield from self._proposed(Propose(self.problem))
+        yield from self._measured([one for one in listed if one != self.start][:OFFERS])
         in_vain, near = 0, list[Solution]()
         of: Solution | None = None
         while self.best is not None and in_vain < IN_VAIN:
@@ -124,7 +135,7 @@ class Tuning:
             yield from self._measured(new)
             in_vain = 0 if of != self.best else in_vain + 1
 
-    def _proposed(self, task: Propose) -> Generator[Sequence[Task], Sequence[Answer], list[Solution]]:
+    def _proposed(self, task: Choose | Propose) -> Generator[Sequence[Task], Sequence[Answer], list[Solution]]:
         (answer,) = yield [task]
         return answer if isinstance(answer, list) else []
 
