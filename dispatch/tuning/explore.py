@@ -135,7 +135,9 @@ class Tuning:
             yield from self._measured(new)
             in_vain = 0 if of != self.best else in_vain + 1
 
-    def _proposed(self, task: Choose | Propose) -> Generator[Sequence[Task], Sequence[Answer], list[Solution]]:
+    def _proposed(
+        self, task: Choose | Propose
+    ) -> Generator[Sequence[Task], Sequence[Answer], list[Solution]]:
         (answer,) = yield [task]
         return answer if isinstance(answer, list) else []
 

@@ -173,7 +173,8 @@ class Feeds:
         shape = s.chunk_shape(operand)
         local, held = operand.in_column(column), buffer.share // operand.strides[at]
         box, per_word = list(zip(shape, local.strides, strict=True)), operand.dtype.per_word
-        box[-1] = (box[-1][0] // per_word, per_word)
+        if per_word > 1:
+            box[-1] = (box[-1][0] // per_word, per_word)
         step = box[at][1] // per_word
         rest = [(n, stride // per_word) for d, (n, stride) in enumerate(box) if d != at]
         first = self._taken(1, [operand], column, [0]).reshape(-1)

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -230,6 +231,18 @@ struct Other {
 
 const od_library& library() { return *od::detail::library_of<Twice, Other>("face"); }
 
+struct Refuses {
+  static void declare(od::Declare& d) { d.name("acme::refuses").in("x", "f23"); }
+  static void place(od::Place&) {}
+  void run(const od::Tile&) const {}
+};
+
+TEST(PluginFace, ADeclarationThatRefusesIsALibraryWithoutPlugIns) {
+  const od_library* const library = od::detail::library_of<Refuses>("acme");
+  EXPECT_EQ(library->plugins, nullptr);
+  EXPECT_NE(std::string(library->name).find("acme: a declare() threw: element types: given f23"), std::string::npos) << library->name;
+}
+
 std::string refusal_of(const std::function<void()>& body) {
   try {
     body();
@@ -243,6 +256,9 @@ TEST(PluginFace, MessagesAreMadeOfTextsAndWholeNumbers) {
   const std::string rank = std::to_string(OD_RANK) + " ", name = "x";
   EXPECT_EQ(refusal_of([] { od::fail(OD_RANK, "why"); }), rank + "why");
   EXPECT_EQ(refusal_of([&] { od::fail(OD_RANK, "rank of ", name, ": given ", int64_t{-3}, "; accepted: ", 2u); }), rank + "rank of x: given -3; accepted: 2");
+  const char* const nothing = nullptr;
+  EXPECT_EQ(refusal_of([&] { od::fail(OD_RANK, ~uint64_t{0}, " ", std::numeric_limits<int64_t>::min(), " ", nothing); }), rank + "18446744073709551615 -9223372036854775808 (null)");
+  EXPECT_EQ(refusal_of([&] { od::Declare(0).in(nothing); }), std::to_string(OD_NULL_POINTER) + " a name: given a null pointer; accepted: text");
   EXPECT_EQ(od::detail::text_of({}), "[]");
   EXPECT_EQ(od::detail::text_of({2, 1, 30}), "[2 x 1 x 30]");
 }

@@ -312,6 +312,25 @@ def test_windows_reach_into_a_smaller_last_share(
     assert any(not one.buffer.is_even for one in planned())
 
 
+@pytest.mark.parametrize(
+    ("device", "shape"), [("npu1", (12, 8, 14)), ("npu1_2col", (12, 14, 8)), ("npu2_4col", (12, 12, 12))]
+)
+def test_windows_over_what_was_turned_reach_into_other_shares(
+    planned: Planned, device: str, shape: tuple[int, ...]
+) -> None:
+    """The innermost dimension of such a view walks whole rows of its tensor."""
+    c, h, w = shape
+    text = (
+        f"g (float[1, {c}, {h}, {w}] x) => (float[1, 20, {h}, {w}] y) {{ a = Clip(x, low, high)"
+        " b = Transpose <perm = [0, 1, 3, 2]> (a) d = Conv <pads = [1, 1, 1, 1]> (b, w)"
+        " e = Clip(d, low, high) y = Transpose <perm = [0, 1, 3, 2]> (e) }"
+    )
+    weights = np.random.default_rng(5).standard_normal((20, c, 3, 3)).astype(np.float32)
+    constants = {"w": weights, "low": np.float32(-1), "high": np.float32(1)}
+    check_same(model_of(text, constants), device)
+    assert planned()
+
+
 @pytest.mark.parametrize(("device", "shape"), [("npu1", (1, 16, 4, 16, 16)), ("npu2", (1, 8, 2, 9, 6))])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_view_whose_first_dimension_is_not_the_widest_has_room(

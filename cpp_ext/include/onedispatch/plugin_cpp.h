@@ -131,9 +131,11 @@ const od_library* library_of(const char* name) noexcept {
     static const od_plugin* const plugins[] = {plugin_of<Kernels>()...};
     static const od_library library = {OD_LIBRARY_HEAD, name, nullptr, 0, plugins, static_cast<uint32_t>(sizeof...(Kernels))};
     return &library;
-  } catch (const std::exception& thrown) {
+  } catch (...) {
+    od_error error{};
+    onedispatch::kernels::border::thrown(&error);
     static std::string text;
-    text = std::string(name) + ": a declare() threw: " + thrown.what();
+    text = std::string(name) + ": a declare() threw: " + error.text;
     static const od_library broken = {OD_LIBRARY_HEAD, text.c_str(), nullptr, 0, nullptr, 1};
     return &broken;
   }

@@ -28,18 +28,21 @@ namespace detail {
 // Of a message: a text, or a whole number.
 struct Part {
   std::string_view text;
-  int64_t number = 0;
-  bool counts = false;
-  Part(const char* given) : text(given) {}         // NOLINT(google-explicit-constructor)
-  Part(std::string_view given) : text(given) {}    // NOLINT(google-explicit-constructor)
-  Part(const std::string& given) : text(given) {}  // NOLINT(google-explicit-constructor)
+  uint64_t number = 0;
+  bool counts = false, below_zero = false;
+  Part(const char* given) : text(given == nullptr ? "(null)" : given) {}  // NOLINT(google-explicit-constructor)
+  Part(std::string_view given) : text(given) {}                           // NOLINT(google-explicit-constructor)
+  Part(const std::string& given) : text(given) {}                         // NOLINT(google-explicit-constructor)
   template <class Number, class = std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, char> && !std::is_same_v<Number, bool>>>
-  Part(Number given) : number(static_cast<int64_t>(given)), counts(true) {}  // NOLINT(google-explicit-constructor)
+  Part(Number given) : number(static_cast<uint64_t>(given)), counts(true), below_zero(given < Number{0}) {}  // NOLINT(google-explicit-constructor)
 };
 
 // Here and not where a message is made: each would be as much code as the kernel that it is about.
 [[gnu::cold, gnu::noinline]] inline void append(std::string& text, std::initializer_list<Part> parts) {
-  for (const Part& part : parts) part.counts ? text.append(std::to_string(part.number)) : text.append(part.text);
+  for (const Part& part : parts) {
+    if (!part.counts) text.append(part.text);
+    else text.append(part.below_zero ? "-" : "").append(std::to_string(part.below_zero ? ~part.number + 1 : part.number));
+  }
 }
 // One more of several, which commas part.
 [[gnu::cold, gnu::noinline]] inline void append_listed(std::string& list, std::initializer_list<Part> parts) {
@@ -56,9 +59,18 @@ struct Part {
 
 // Refuses; the message is made of texts and whole numbers.
 template <class... Parts>
-[[noreturn]] void fail(od_status status, const Parts&... parts) {
+[[noreturn]] void fail(od_status status, Parts... parts) {
   detail::refuse(status, {detail::Part(parts)...});
 }
+
+// The name of an operand, a scalar or an attribute, or several with spaces between.
+struct Name : std::string_view {
+  Name(const char* given) : std::string_view(given == nullptr ? std::string_view() : given) {  // NOLINT(google-explicit-constructor)
+    if (given == nullptr) fail(OD_NULL_POINTER, "a name: given a null pointer; accepted: text");
+  }
+  Name(const std::string& given) : std::string_view(given) {}  // NOLINT(google-explicit-constructor)
+  Name(std::string_view given) : std::string_view(given) {}    // NOLINT(google-explicit-constructor)
+};
 
 // Types of scalars.
 enum class ScalarType : uint32_t { u32 = OD_SCALAR_U32, i32 = OD_SCALAR_I32, f32 = OD_SCALAR_F32 };
@@ -118,15 +130,15 @@ class Declare {
   Declare(const Declare&) = delete;
   Declare& operator=(const Declare&) = delete;
 
-  Declare& name(std::string_view full) { return c_.name = keep(full), *this; }
-  Declare& summary(std::string_view text) { return c_.summary = keep(text), *this; }
+  Declare& name(Name full) { return c_.name = keep(full), *this; }
+  Declare& summary(Name text) { return c_.summary = keep(text), *this; }
   // `dtypes`: one or more, with spaces between; none: those of the kernel's `types`, or f32.
-  Declare& in(std::string_view name, std::string_view dtypes = "") { return operand(name, OD_ROLE_INPUT, dtypes); }
-  Declare& out(std::string_view name, std::string_view dtypes = "") { return operand(name, OD_ROLE_OUTPUT, dtypes); }
+  Declare& in(Name name, Name dtypes = "") { return operand(name, OD_ROLE_INPUT, dtypes); }
+  Declare& out(Name name, Name dtypes = "") { return operand(name, OD_ROLE_OUTPUT, dtypes); }
   // A constant tensor of the kernel's own; place() gives its values.
-  Declare& aux(std::string_view name, std::string_view dtype = "f32") { return operand(name, OD_ROLE_AUX, dtype); }
+  Declare& aux(Name name, Name dtype = "f32") { return operand(name, OD_ROLE_AUX, dtype); }
   // Memory of the core; place() says how much.
-  Declare& scratch(std::string_view name) {
+  Declare& scratch(Name name) {
     operand(name, OD_ROLE_AUX, "u8");
     last().scratch = 1;
     return *this;
@@ -136,14 +148,14 @@ class Declare {
   Declare& pad(double value) { return last().has_value = 1, last().value = value, *this; }
   Declare& fill(double value) { return pad(value); }
   Declare& optional() { return last().optional = 1, *this; }
-  Declare& like(std::string_view name) { return last().like = keep(name), *this; }
+  Declare& like(Name name) { return last().like = keep(name), *this; }
   Declare& quantised(bool must = true) { return last().quantised = must ? OD_QUANTISED_ALWAYS : OD_QUANTISED_NEVER, *this; }
 
-  Declare& scalar(std::string_view name, ScalarType type) {
+  Declare& scalar(Name name, ScalarType type) {
     scalars_.push_back({keep(name), static_cast<uint32_t>(type), 0, 0, 0, 0, 0});
     return *this;
   }
-  Declare& scalar(std::string_view name, ScalarType type, double standard) {
+  Declare& scalar(Name name, ScalarType type, double standard) {
     scalar(name, type);
     scalars_.back().has_default = 1;
     scalars_.back().standard = standard;
@@ -157,10 +169,10 @@ class Declare {
     return *this;
   }
 
-  Declare& device(std::string_view name) { return devices_.push_back(keep(name)), *this; }
+  Declare& device(Name name) { return devices_.push_back(keep(name)), *this; }
   Declare& code_bytes(uint32_t bytes) { return c_.code_bytes = bytes, *this; }
   // Element operations that a member takes: op, mul, div, exp, log, tanh, erf, sqrt, move, compare, sum, sin (cos too), tan, atan.
-  Declare& work(std::string_view term, double times) {
+  Declare& work(Name term, double times) {
     c_.has_work = 1;
     c_.work[detail::code(detail::kWorkNames, term, "work")] += times;
     return *this;
@@ -197,8 +209,8 @@ class Declare {
   const std::string& typed() const { return typed_; }  // the operand whose element type decides
 
  private:
-  const char* keep(std::string_view text) { return texts_.emplace_back(text).c_str(); }
-  Declare& operand(std::string_view name, uint32_t role, std::string_view dtypes) {
+  const char* keep(Name text) { return texts_.emplace_back(text).c_str(); }
+  Declare& operand(Name name, uint32_t role, Name dtypes) {
     od_declared_operand x{};
     x.name = keep(name);
     x.role = role;
@@ -265,17 +277,17 @@ class Place {
   std::string device() const { return node_.device == nullptr ? "" : node_.device; }
   uint32_t max_cores() const { return node_.max_cores; }
   template <class... Parts>
-  [[noreturn]] void fail(od_status status, const Parts&... parts) const {
+  [[noreturn]] void fail(od_status status, Parts... parts) const {
     od::fail(status, parts...);
   }
 
-  const Tensor& in(std::string_view name) const { return found_[index(name)]; }
-  const Tensor& out(std::string_view name) const { return found_[index(name)]; }
+  const Tensor& in(Name name) const { return found_[index(name)]; }
+  const Tensor& out(Name name) const { return found_[index(name)]; }
 
   // An output of that shape and element type.
-  Place& out(std::string_view name, const Tensor& like) { return out(name, like.shape, like.dtype); }
-  Place& out(std::string_view name, const Shape& shape, const Tensor& like) { return out(name, shape, like.dtype); }
-  Place& out(std::string_view name, const Shape& shape, uint32_t dtype) {
+  Place& out(Name name, const Tensor& like) { return out(name, like.shape, like.dtype); }
+  Place& out(Name name, const Shape& shape, const Tensor& like) { return out(name, shape, like.dtype); }
+  Place& out(Name name, const Shape& shape, uint32_t dtype) {
     const size_t i = index(name), first = tensors_.size() - n_outputs();
     if (i < first) fail(OD_PARAMETER_INVALID, "out(\"", name, "\"): an input; accepted: outputs");
     most(shape, OD_MAX_RANK, "dimensions of ", name);
@@ -295,7 +307,7 @@ class Place {
   }
 
   // Member i touches element i of these operands; dimensions are matched from the last one on, as NumPy broadcasts.
-  Place& elementwise(std::string_view names) {
+  Place& elementwise(Name names) {
     for (const std::string_view name : detail::words(names)) {
       const size_t i = index(name);
       const Shape& shape = found_[i].shape;
@@ -314,10 +326,10 @@ class Place {
   }
   // What members touch: an interval per dimension of the tensor.
   template <class... Intervals>
-  Place& access(std::string_view name, const Intervals&... intervals) {
+  Place& access(Name name, const Intervals&... intervals) {
     return access(name, std::vector<Interval>{intervals...});
   }
-  Place& access(std::string_view name, const std::vector<Interval>& intervals) {
+  Place& access(Name name, const std::vector<Interval>& intervals) {
     const size_t i = index(name);
     if (found_[i].present && intervals.size() != found_[i].shape.size()) {
       fail(OD_RANK, "access of ", name, ": given ", intervals.size(), " intervals; accepted: ", found_[i].shape.size(), ", one per dimension");
@@ -331,7 +343,7 @@ class Place {
 
   // The values of an auxiliary tensor.
   template <class T>
-  Place& aux(std::string_view name, const std::vector<T>& values, const Shape& shape = {}) {
+  Place& aux(Name name, const std::vector<T>& values, const Shape& shape = {}) {
     od_aux& to = aux_of(name, false, 1u << dtype_of<T>());
     const Shape given = shape.empty() ? Shape{static_cast<int64_t>(values.size())} : shape;
     most(given, OD_MAX_RANK, "dimensions of ", name);
@@ -345,7 +357,7 @@ class Place {
   }
   // The same, with value(i) for each of `count` elements.
   template <class T, class Value, class = std::enable_if_t<std::is_invocable_v<Value, int64_t>>>
-  Place& aux(std::string_view name, int64_t count, Value value) {
+  Place& aux(Name name, int64_t count, Value value) {
     if (count < 0) fail(OD_PARAMETER_INVALID, "elements of auxiliary tensor ", name, ": given ", count, "; accepted: 0 or more");
     std::vector<T> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(i);
@@ -353,14 +365,14 @@ class Place {
   }
   // Elements of scratch that a call has.
   template <class T>
-  Place& scratch(std::string_view name, int64_t count) {
+  Place& scratch(Name name, int64_t count) {
     aux_of(name, true, ~0u).bytes = static_cast<uint64_t>(std::max<int64_t>(count, 0)) * sizeof(T);
     return *this;
   }
   uint32_t scratch_mask() const { return instance_.scratch_mask; }
 
-  double scalar(std::string_view name) const { return instance_.scalars[scalar_index(name)]; }
-  Place& scalar(std::string_view name, double value) {
+  double scalar(Name name) const { return instance_.scalars[scalar_index(name)]; }
+  Place& scalar(Name name, double value) {
     const uint32_t i = scalar_index(name);
     instance_.scalars[i] = value;
     instance_.scalar_mask |= 1u << i;
@@ -368,39 +380,39 @@ class Place {
   }
 
   // Attributes of the node.
-  Shape ints(std::string_view name, const Shape& otherwise = {}) const {
+  Shape ints(Name name, const Shape& otherwise = {}) const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_INTS);
     return found == nullptr ? otherwise : Shape(found->ints, found->ints + found->count);
   }
-  int64_t integer(std::string_view name, int64_t otherwise) const {
+  int64_t integer(Name name, int64_t otherwise) const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_INTS);
     return found == nullptr || found->count == 0 ? otherwise : found->ints[0];
   }
-  double real(std::string_view name, double otherwise) const {
+  double real(Name name, double otherwise) const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_FLOATS);
     return found == nullptr || found->count == 0 ? otherwise : found->floats[0];
   }
-  std::string text(std::string_view name, std::string_view otherwise = "") const {
+  std::string text(Name name, Name otherwise = "") const {
     const od_attribute* found = attribute(name, OD_ATTRIBUTE_TEXT);
     return std::string(found == nullptr ? otherwise : std::string_view(found->text, found->count));
   }
 
   // What is read outside of an input; what elements of an output hold that no member writes.
-  Place& pad(std::string_view name, double value) {
+  Place& pad(Name name, double value) {
     const size_t i = index(name);
     instance_.values[i] = value;
     instance_.value_mask |= 1u << i;
     return *this;
   }
-  Place& fill(std::string_view name, double value) { return pad(name, value); }
+  Place& fill(Name name, double value) { return pad(name, value); }
   // Element operations that a member takes; replaces those of the declaration.
-  Place& work(std::string_view term, double times) {
+  Place& work(Name term, double times) {
     instance_.has_work = 1;
     instance_.work[detail::code(detail::kWorkNames, term, "work")] += times;
     return *this;
   }
   Place& preferred_split(uint32_t d) { return instance_.preferred_split = d, *this; }
-  Place& in_place(std::string_view input) { return instance_.in_place |= 1u << index(input), *this; }
+  Place& in_place(Name input) { return instance_.in_place |= 1u << index(input), *this; }
 
   bool aux_too_small() const { return too_small_; }
 
@@ -409,11 +421,11 @@ class Place {
     return static_cast<size_t>(std::count_if(tensors_.begin(), tensors_.end(), [](const auto* x) { return x->role == OD_ROLE_OUTPUT; }));
   }
   std::string space() const { return detail::text_of(Shape(instance_.index_space, instance_.index_space + instance_.rank)); }
-  void most(const Shape& given, size_t accepted, std::string_view what, std::string_view name = "") const {
+  void most(const Shape& given, size_t accepted, std::string_view what, Name name = "") const {
     if (given.size() > accepted) fail(OD_RANK, what, name, ": given ", given.size(), "; accepted: at most ", accepted);
   }
   template <class List>
-  size_t named(const List& list, std::string_view name, const char* what) const {
+  size_t named(const List& list, Name name, const char* what) const {
     std::string known;
     for (size_t i = 0; i < list.size(); ++i) {
       if (name == list[i]->name) return i;
@@ -421,19 +433,19 @@ class Place {
     }
     fail(OD_PARAMETER_INVALID, what, ": given ", name, "; accepted: ", known.empty() ? "none" : known);
   }
-  size_t index(std::string_view name) const { return named(tensors_, name, "an operand"); }
-  uint32_t scalar_index(std::string_view name) const {
+  size_t index(Name name) const { return named(tensors_, name, "an operand"); }
+  uint32_t scalar_index(Name name) const {
     std::vector<const od_declared_scalar*> all;
     for (const od_declared_scalar& s : declare_.scalars()) all.push_back(&s);
     return static_cast<uint32_t>(named(all, name, "a scalar"));
   }
-  od_aux& aux_of(std::string_view name, bool scratch, uint32_t dtypes) {
+  od_aux& aux_of(Name name, bool scratch, uint32_t dtypes) {
     const size_t i = named(aux_, name, "an auxiliary tensor");
     if ((aux_[i]->scratch != 0) != scratch) fail(OD_PARAMETER_INVALID, name, scratch ? ": declared with values, not as scratch" : ": declared as scratch, which has no values");
     if ((aux_[i]->dtypes & dtypes) == 0) fail(OD_DTYPE, "auxiliary tensor ", name, ": values of another element type than it was declared with");
     return instance_.aux[i];
   }
-  const od_attribute* attribute(std::string_view name, uint32_t type) const {
+  const od_attribute* attribute(Name name, uint32_t type) const {
     static const char* const kinds[] = {"whole numbers", "numbers", "text"};
     for (uint32_t i = 0; i < node_.n_attributes; ++i) {
       const od_attribute& found = node_.attributes[i];
