@@ -79,9 +79,11 @@ class Propose:
     near: Solution | None = None
 
     def done(self, device: Device) -> list[Solution]:
-        if self.near is not None:
-            return moves(self.problem, device, self.near)
-        return offers(self.problem, device)
+        try:
+            near = self.near
+            return offers(self.problem, device) if near is None else moves(self.problem, device, near)
+        except Unsupported:
+            return []
 
 
 Task = Measure | Choose | Propose

@@ -84,7 +84,7 @@ class CostModel:
         self._inputs = frozenset(self.words)
         self._kept = frozenset(x.name for x in nest.inputs if kept([x]))
         self._chunks: dict[frozenset[str], tuple[frozenset[int], Array, Array]] = {}
-        self._known: dict[tuple[object, ...], tuple[float, _Evaluated]] = {}  # with what limit
+        self._known: dict[tuple[object, ...], tuple[float, _Evaluated]] = {}  # and up to which cost
         self._tiles_of: dict[tuple[int | None, int | None, int], Array] = {}
         self._walked = found.walked
         self._count = found.count
@@ -224,10 +224,12 @@ class CostModel:
         return self._inputs & mapping.in1 if port == 1 else self._inputs - mapping.in1
 
     def _sent_again(self, port: int, mapping: Mapping) -> tuple[int, ...]:
-        """The innermost loops of which a port's chunks know nothing."""
+        """The innermost loops, in which a port's chunks are sent again: those they do not depend on."""
         names = self._names(port, mapping)
-        along = self._carried(names)[0] if names else frozenset()
-        again = takewhile(lambda d: d not in along, reversed(mapping.order)) if names else ()
+        if not names:
+            return ()
+        along, _, _ = self._carried(names)
+        again = takewhile(lambda d: d not in along, reversed(mapping.order))
         return tuple(d for d in again if d in self._walked)
 
     def _carried(self, names: frozenset[str]) -> tuple[frozenset[int], Array, Array]:
@@ -291,16 +293,16 @@ class CostModel:
         if nest.resident_operands:
             fits = fits & (outer == 1)
         second = self._second(mapping, in0, in1, served, ring + 2 * in0.ring * served, outer * cycles)
-        halved: Any = False if isinstance(second, int) else second > 0
+        halved = np.greater(second, 0)
         sources = self.limits.rows if mapping.rowcast else rows * mapping.columns
         # Words of device memory.
         of_in0, of_in1 = in0.taken * in0.fetched * sources, in1.taken * in1.fetched * mapping.columns
         drain = outer * self.drained[at] * rows
         read, written = of_in0 + of_in1, mapping.columns * drain * self.out_factor[at]
-        in1_cycles = beside = self._channel(in1, 1)
-        if halved is not False:
-            beside = np.where(halved, self._channel(in0, second), in1_cycles)
-        channels = np.maximum(self._channel(in0, served - second), beside)
+        in1_cycles = self._channel(in1, 1)
+        channels = np.maximum(
+            self._channel(in0, served - second), np.where(halved, self._channel(in0, second), in1_cycles)
+        )
         stages = _Stages(len(at))
         stages.set(
             FEED,
@@ -321,8 +323,8 @@ class CostModel:
         )
         stages.set(HOLD, np.maximum(*held))
         cycles = stages.longest() + ALONE_WEIGHT * self.op_cycles + CALL_CYCLES * outer * inner
-        if halved is not False:  # half of the rows have nothing before all of in1 has come
-            cycles += LEAD_WEIGHT * np.where(halved, np.maximum(in1_cycles, of_in1 * self.read_cycles), 0)
+        # Half of the rows have nothing before all of in1 has come.
+        cycles += LEAD_WEIGHT * np.where(halved, np.maximum(in1_cycles, of_in1 * self.read_cycles), 0)
         cycles += START_CYCLES + COLUMN_CYCLES * mapping.columns
         behind = stages.alone.sum(axis=0) if in0.operands > MOST_AHEAD else np.zeros(len(at))
         return _Load(cycles, behind, fits, (in0, in1), served, 1 + halved, outer, self.per_group[at])
@@ -403,10 +405,8 @@ class CostModel:
             return _Port()
         along, words, fetched = self._carried(names)
         panel = inner if K in along else 1
-        chunks = outer * panel
-        if not along.issuperset(counts):  # one of a kind is there once
-            several = prod((count for d, count in counts.items() if d in along), start=panel) > 1
-            chunks = np.where(several, chunks, 1)
+        several = prod((count for d, count in counts.items() if d in along), start=panel) > 1
+        chunks = np.where(several, outer * panel, 1)
         if names & self._kept:
             return self._kept_port(names - self._kept, words[at], chunks, panel, at)
         repeats = prod(counts[d] for d in self._sent_again(port, mapping))

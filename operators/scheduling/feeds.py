@@ -170,13 +170,9 @@ class Feeds:
         assert buffer is not None
         at = buffer.split_axis(operand.shape, operand.strides)
         assert at is not None
-        shape = s.chunk_shape(operand)
-        local, held = operand.in_column(column), buffer.share // operand.strides[at]
-        box, per_word = list(zip(shape, local.strides, strict=True)), operand.dtype.per_word
-        if per_word > 1:
-            box[-1] = (box[-1][0] // per_word, per_word)
-        step = box[at][1] // per_word
-        rest = [(n, stride // per_word) for d, (n, stride) in enumerate(box) if d != at]
+        shape, held = s.chunk_shape(operand), buffer.share // operand.strides[at]
+        rest = list(self._boxed(operand.in_column(column)))
+        _, step = rest.pop(-1 - at)
         first = self._taken(1, [operand], column, [0]).reshape(-1)
         origins = self._taken(1, [_along(operand, at)], column, [0]).reshape(-1)
         ends = [*np.flatnonzero(np.diff(origins)) + 1, len(origins)]
@@ -189,7 +185,7 @@ class Feeds:
                 if abs(owner - column) > 1:
                     given = f"members {low} to {high - 1} for column {column}"
                     raise SolutionError(f"what {operand.name} keeps", given, "those of it and its neighbours")
-                boxes.append((*reversed(rest), (high - low, step)))
+                boxes.append((*rest, (high - low, step)))
                 moves.append((low - member - (owner - column) * held) * step + (owner - column) * tile)
             offsets = first[start:end, None] + np.array(moves, np.int64)
             for task in chunk_tasks(offsets, boxes):

@@ -14,6 +14,7 @@
 
 #include "onedispatch/kernel_cpp.h"
 #include "onedispatch/plugin.h"
+#include "onedispatch/plugin_print.h"
 #include "onedispatch/plugin_types.h"
 
 #pragma GCC visibility push(hidden)  // two libraries may have classes of one name, each its own
@@ -25,42 +26,33 @@ using Shape = std::vector<int64_t>;
 
 namespace detail {
 
-// Of a message: a text, or a whole number.
-struct Part {
-  std::string_view text;
-  uint64_t number = 0;
-  bool counts = false, below_zero = false;
-  Part(const char* given) : text(given == nullptr ? "(null)" : given) {}  // NOLINT(google-explicit-constructor)
-  Part(std::string_view given) : text(given) {}                           // NOLINT(google-explicit-constructor)
-  Part(const std::string& given) : text(given) {}                         // NOLINT(google-explicit-constructor)
-  template <class Number, class = std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, char> && !std::is_same_v<Number, bool>>>
-  Part(Number given) : number(static_cast<uint64_t>(given)), counts(true), below_zero(given < Number{0}) {}  // NOLINT(google-explicit-constructor)
-};
-
 // Here and not where a message is made: each would be as much code as the kernel that it is about.
-[[gnu::cold, gnu::noinline]] inline void append(std::string& text, std::initializer_list<Part> parts) {
-  for (const Part& part : parts) {
-    if (!part.counts) text.append(part.text);
-    else text.append(part.below_zero ? "-" : "").append(std::to_string(part.below_zero ? ~part.number + 1 : part.number));
-  }
+[[gnu::cold, gnu::noinline]] inline void append_values(std::string& text, std::initializer_list<onedispatch::printing::Value> values) {
+  using onedispatch::printing::Value;
+  for (const Value& value : values) text += value.kind == Value::Kind::kText ? std::string(value.text) : onedispatch::printing::detail::shown(value);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse(od_status status, std::initializer_list<onedispatch::printing::Value> values) {
+  Refusal refusal{status, {}};
+  append_values(refusal.what, values);
+  throw refusal;
+}
+
+template <class... Values>
+void append(std::string& text, const Values&... values) {
+  append_values(text, {onedispatch::printing::value_of(values)...});
 }
 // One more of several, which commas part.
-[[gnu::cold, gnu::noinline]] inline void append_listed(std::string& list, std::initializer_list<Part> parts) {
-  if (!list.empty()) list += ", ";
-  append(list, parts);
-}
-[[noreturn, gnu::cold, gnu::noinline]] inline void refuse(od_status status, std::initializer_list<Part> parts) {
-  Refusal refusal{status, {}};
-  append(refusal.what, parts);
-  throw refusal;
+template <class... Values>
+void append_listed(std::string& list, const Values&... values) {
+  append(list, list.empty() ? "" : ", ", values...);
 }
 
 }  // namespace detail
 
-// Refuses; the message is made of texts and whole numbers.
-template <class... Parts>
-[[noreturn]] void fail(od_status status, Parts... parts) {
-  detail::refuse(status, {detail::Part(parts)...});
+// Refuses; the message is made of texts and numbers, one after the other.
+template <class... Values>
+[[noreturn]] void fail(od_status status, Values... values) {
+  detail::refuse(status, {onedispatch::printing::value_of(values)...});
 }
 
 // The name of an operand, a scalar or an attribute, or several with spaces between.
@@ -101,7 +93,7 @@ uint32_t code(const char* const (&names)[N], std::string_view name, const char* 
   std::string known;
   for (uint32_t i = 0; i < N; ++i) {
     if (name == names[i]) return i;
-    append_listed(known, {names[i]});
+    append_listed(known, names[i]);
   }
   fail(OD_DECLARATION_INVALID, what, ": given ", name, "; accepted: ", known);
 }
@@ -114,7 +106,7 @@ inline uint32_t dtype_mask(std::string_view dtypes) {
 
 inline std::string text_of(const Shape& shape) {
   std::string text;
-  for (const int64_t size : shape) append(text, {text.empty() ? "[" : " x ", size});
+  for (const int64_t size : shape) append(text, text.empty() ? "[" : " x ", size);
   return text.empty() ? "[]" : text + "]";
 }
 
@@ -276,9 +268,9 @@ class Place {
   std::string name() const { return node_.name == nullptr ? "" : node_.name; }
   std::string device() const { return node_.device == nullptr ? "" : node_.device; }
   uint32_t max_cores() const { return node_.max_cores; }
-  template <class... Parts>
-  [[noreturn]] void fail(od_status status, Parts... parts) const {
-    od::fail(status, parts...);
+  template <class... Values>
+  [[noreturn]] void fail(od_status status, Values... values) const {
+    od::fail(status, values...);
   }
 
   const Tensor& in(Name name) const { return found_[index(name)]; }
@@ -429,7 +421,7 @@ class Place {
     std::string known;
     for (size_t i = 0; i < list.size(); ++i) {
       if (name == list[i]->name) return i;
-      detail::append_listed(known, {list[i]->name});
+      detail::append_listed(known, list[i]->name);
     }
     fail(OD_PARAMETER_INVALID, what, ": given ", name, "; accepted: ", known.empty() ? "none" : known);
   }
@@ -490,7 +482,7 @@ class Place {
   std::string accepted_dtypes(const od_declared_operand& x) const {
     std::string names;
     for (uint32_t d = 0; d < OD_DTYPES; ++d) {
-      if (x.dtypes >> d & 1) detail::append_listed(names, {detail::kDtypeNames[d]});
+      if (x.dtypes >> d & 1) detail::append_listed(names, detail::kDtypeNames[d]);
     }
     return names;
   }

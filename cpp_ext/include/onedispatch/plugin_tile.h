@@ -114,8 +114,8 @@ struct Reach {
     report_access(at, 1, write);
     std::string given, declared;
     for (uint32_t i = 0; i < rank; ++i) {
-      append_listed(given, {at[i]});
-      append_listed(declared, {std::max<int64_t>(axes[i].low, 0), " to ", std::min(axes[i].high, axes[i].extent - 1)});
+      append_listed(given, at[i]);
+      append_listed(declared, std::max<int64_t>(axes[i].low, 0), " to ", std::min(axes[i].high, axes[i].extent - 1));
     }
     fail(OD_ACCESS, name, ": ", write ? "wrote" : "read", " element [", given, "]; the members of the tile may touch [", declared, "]");
   }
@@ -338,7 +338,7 @@ class Tile {
       const char* const at = setup_.spec->scalars[i].name;
       if (std::strncmp(at, "at_", 3) != 0) continue;
       if (std::strcmp(at + 3, name) == 0) found = i;
-      detail::append_listed(known, {at + 3});
+      detail::append_listed(known, at + 3);
     }
     if (found == none) fail(OD_PARAMETER_INVALID, "scratch: given ", name, "; accepted: ", known.empty() ? "none" : known);
     const uint32_t at = setup_.scalars[found];
@@ -393,7 +393,7 @@ class Tile {
     std::string known;
     for (uint32_t i = 0; i < setup_.spec->n_operands; ++i) {
       if (std::strcmp(setup_.spec->operands[i].name, name) == 0) return i;
-      detail::append_listed(known, {setup_.spec->operands[i].name});
+      detail::append_listed(known, setup_.spec->operands[i].name);
     }
     fail(OD_PARAMETER_INVALID, "an operand: given ", name, "; accepted: ", known);
   }
@@ -410,7 +410,7 @@ class Tile {
     std::string known;
     for (uint32_t i = 0; i < setup_.spec->n_scalars; ++i) {
       if (std::strcmp(setup_.spec->scalars[i].name, name) == 0) return i;
-      if (setup_.spec->scalars[i].hidden == 0) detail::append_listed(known, {setup_.spec->scalars[i].name});
+      if (setup_.spec->scalars[i].hidden == 0) detail::append_listed(known, setup_.spec->scalars[i].name);
     }
     fail(OD_SCALAR_ARGUMENT, "a scalar: given ", name, "; accepted: ", known.empty() ? "none" : known);
   }
