@@ -6,6 +6,7 @@ What a worker that dies was doing is done again, by another.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -184,8 +185,19 @@ def _cluster(device: Device, address: str) -> Iterator[Workers]:
             raise InputError(
                 "--scheduler", given, "one or more", f"start some: dask worker {address}"
             ) from error
-        executor = client.get_executor(pure=False)
         jobs = sum(client.nthreads().values())
         lost = (distributed.scheduler.KilledWorker, CancelledError)
-        with Pooled(device, jobs, lambda: executor, lost) as pool:
+        with Pooled(device, jobs, lambda: _Machines(client), lost) as pool:
             yield pool
+
+
+class _Machines(Executor):
+    """A Dask client's workers. Its own executor fails where one dies with an answer that just arrived."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        task = self._client.submit(fn, *args, pure=False, **kwargs)
+        answer = self._client.gather(task, asynchronous=True)  # asks again for what was lost on the way
+        return asyncio.run_coroutine_threadsafe(answer, self._client.loop.asyncio_loop)
