@@ -70,11 +70,14 @@ struct Axis : od_axis {
   int64_t local(int64_t tile_origin, int64_t first, int64_t count, const char* name) const {
     if (count == 0 || (stride == 0 && chunk > 0)) return 0;
     const int64_t at = first - origin(tile_origin);
-    if (at < 0 || at + count > chunk) {
-      reject(std::string(name) + ": the tile needs coordinates " + extent_of(first, first + count - 1) + ", its chunk holds " +
-             std::to_string(chunk) + " from " + std::to_string(origin(tile_origin)) + " of " + std::to_string(extent));
-    }
+    if (at < 0 || at + count > chunk) reject_tile(tile_origin, first, count, name);
     return at * stride;
+  }
+
+ private:
+  [[noreturn, gnu::cold, gnu::noinline]] void reject_tile(int64_t tile_origin, int64_t first, int64_t count, const char* name) const {
+    reject(std::string(name) + ": the tile needs coordinates " + extent_of(first, first + count - 1) + ", its chunk holds " +
+           std::to_string(chunk) + " from " + std::to_string(origin(tile_origin)) + " of " + std::to_string(extent));
   }
 };
 

@@ -18,6 +18,8 @@ namespace arg = params::gemm_nbits;
 namespace operand = params::gemm_nbits::operand;
 namespace func = params::eltwise_func;
 
+constexpr int kFewRows = 8;  // for which weights are made as often as they are multiplied by four rows
+
 class GemmNbits final : public Kernel {
  public:
   explicit GemmNbits(const Setup& setup);
@@ -32,11 +34,8 @@ class GemmNbits final : public Kernel {
   };
   ChunkOffsets offsets_of(const Call& call) const;
   void check_lies(const Setup& setup) const;
-  GemmF32 product(const Call& call, const ChunkOffsets& at, int blocks) const;
-  void add_weighted(const Call& call, const ChunkOffsets& at, float* sums) const;
-  void add_scaled(const Call& call, const ChunkOffsets& at, float* sums) const;
-  void widen(const Call& call, const ChunkOffsets& at, int64_t block, const float* scale, float* weights) const;
-  const float* row(const Operand& values, const Call& call, int64_t at, ScratchSlot slot) const;
+  PackedWeights weights(const Call& call, const ChunkOffsets& at) const;
+  void add_products(const PackedWeights& packed, const float* a, float* sums) const;
   void finish(const Call& call, const ChunkOffsets& at, const Result<float>& result) const;
 
   uint32_t dim_m_, dim_n_, bits_;
@@ -110,74 +109,58 @@ void GemmNbits::run(const Call& call) const {
   const Result<float> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
   if (call.k_index == 0) std::fill_n(result.words, static_cast<size_t>(m_) * static_cast<size_t>(n_), 0.0f);
   if (call.k_count != 0) {
-    if (scales_sums_) {
-      add_scaled(call, at, result.words);
+    const int64_t reach = (m_ - 1) * a_.axes[0].stride + static_cast<int64_t>(call.k_count) * block_;
+    const auto* a = words_in<float>(a_, call, at.a, reach, kScratchWords);
+    const PackedWeights packed = weights(call, at);
+    if (m_ <= kFewRows) {
+      simd().multiply_weights(packed, a, a_.axes[0].stride, m_, result.words);
     } else {
-      add_weighted(call, at, result.words);
+      add_products(packed, a, result.words);
     }
   }
   if (call.k_last) finish(call, at, result);
 }
 
-// The product of `blocks` blocks of a; what it is multiplied by and where it goes are left open.
-GemmF32 GemmNbits::product(const Call& call, const ChunkOffsets& at, int blocks) const {
-  const int64_t reach = (m_ - 1) * a_.axes[0].stride + static_cast<int64_t>(call.k_count) * block_;
+PackedWeights GemmNbits::weights(const Call& call, const ChunkOffsets& at) const {
+  const int64_t rows = int64_t{call.k_count} * n_;
+  PackedWeights packed{b_.in(call) + at.b, static_cast<int>(call.k_count), static_cast<int>(bytes_), n_, static_cast<int>(bits_), nullptr, nullptr, nullptr, !scales_sums_};
+  packed.scale = words_in<float>(scale_, call, at.scale, rows, kScratchRow);
+  if (zero_.present && zero_.dtype == params::dtype::u8) {
+    packed.zero = zero_.in(call) + at.zero;
+  } else if (zero_.present) {
+    packed.float_zero = words_in<float>(zero_, call, at.zero, rows, kScratchPlan);
+  }
+  return packed;
+}
+
+// Many rows: weights are widened once for all of them.
+void GemmNbits::add_products(const PackedWeights& packed, const float* a, float* sums) const {
+  const size_t n = static_cast<size_t>(n_), all = static_cast<size_t>(m_) * n, members = static_cast<size_t>(block_) * n;
+  const auto blocks = static_cast<size_t>(packed.blocks);
+  auto* widened = static_cast<float*>(scratch(kScratchOtherWords, blocks * members * sizeof(float)));
+  simd().widen_weights(packed, widened);
   GemmF32 g{};
-  g.a = words_in<float>(a_, call, at.a, reach, kScratchWords);
+  g.a = a;
   g.a_m = a_.axes[0].stride;
   g.a_k = 1;
-  g.b_k = n_;
-  g.c_m = n_;
+  g.b = widened;
+  g.b_k = g.c_m = n_;
   g.m = m_;
   g.n = n_;
-  g.k = static_cast<int>(blocks * block_);
-  return g;
-}
-
-void GemmNbits::add_weighted(const Call& call, const ChunkOffsets& at, float* sums) const {
-  const size_t members = static_cast<size_t>(block_) * static_cast<size_t>(n_);
-  auto* weights = static_cast<float*>(scratch(kScratchOtherWords, call.k_count * members * 4));
-  for (int64_t i = 0; i < call.k_count; ++i) {
-    widen(call, at, i, row(scale_, call, at.scale + i * n_, kScratchRow), weights + static_cast<size_t>(i) * members);
-  }
-  GemmF32 g = product(call, at, static_cast<int>(call.k_count));
-  g.b = weights;
-  g.c = sums;
-  g.accumulate = true;
-  simd().gemm_f32(g);
-}
-
-void GemmNbits::add_scaled(const Call& call, const ChunkOffsets& at, float* sums) const {
-  const size_t n = static_cast<size_t>(n_), m = static_cast<size_t>(m_);
-  auto* weights = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(block_) * n * 4));
-  auto* made = static_cast<float*>(scratch(kScratchSums, m * n * 4));
-  GemmF32 g = product(call, at, 1);
-  g.b = weights;
-  g.c = made;
-  for (int64_t i = 0; i < call.k_count; ++i, g.a += block_) {
-    widen(call, at, i, nullptr, weights);
+  if (!scales_sums_) {
+    g.k = static_cast<int>(static_cast<int64_t>(blocks) * block_);
+    g.c = sums;
+    g.accumulate = true;
     simd().gemm_f32(g);
-    const float* scale = row(scale_, call, at.scale + i * n_, kScratchRow);
-    for (size_t at_row = 0; at_row < m * n; at_row += n) simd().muladd(made + at_row, 1, scale, 1, sums + at_row, 1, sums + at_row, n);
+    return;
   }
-}
-
-// `n` values as floats: where they lie, or widened.
-const float* GemmNbits::row(const Operand& values, const Call& call, int64_t at, ScratchSlot slot) const {
-  return words_in<float>(values, call, at, n_, slot);
-}
-
-// Weights [block][n] of a block less their zero points; for bfloat16 times their scales, and rounded.
-void GemmNbits::widen(const Call& call, const ChunkOffsets& at, int64_t block, const float* scale, float* weights) const {
-  const uint8_t* from = b_.in(call) + at.b + block * b_.axes[0].stride;
-  const int64_t zero = at.zero + block * n_;
-  PackedWeights packed{from, static_cast<int>(bytes_), n_, static_cast<int>(bits_), nullptr, nullptr, scale, !scales_sums_, weights};
-  if (zero_.present && zero_.dtype == params::dtype::u8) {
-    packed.zero = zero_.in(call) + zero;
-  } else if (zero_.present) {
-    packed.float_zero = row(zero_, call, zero, kScratchPlan);
+  g.k = static_cast<int>(block_);
+  g.c = static_cast<float*>(scratch(kScratchSums, all * sizeof(float)));
+  for (size_t i = 0; i < blocks; ++i, g.a += block_, g.b += members) {
+    simd().gemm_f32(g);
+    const float* scale = packed.scale + i * n;
+    for (size_t row = 0; row < all; row += n) simd().muladd(g.c + row, 1, scale, 1, sums + row, 1, sums + row, n);
   }
-  simd().widen_weights(packed);
 }
 
 void GemmNbits::finish(const Call& call, const ChunkOffsets& at, const Result<float>& result) const {

@@ -27,7 +27,8 @@ od_call ReadOperation::bound(const KernelCall& call, const CallMemory& memory) c
 void ReadOperation::run(const KernelCall& call, const CallMemory& memory) const {
   const od_call given = bound(call, memory);
   try {
-    plan->check(given);
+    // Of our own kernels it judges places alone: those of this call were right when it was recorded.
+    if (plan->origin() != Origin::kOwn) plan->check(given);
     for (size_t i = 0; fills != nullptr && i < fills->size(); ++i) (*fills)[i](given);
     plan->run(given);
   } catch (const KernelError& error) {

@@ -53,6 +53,11 @@ OD_INLINE I dot(I acc, I a, I b) {
 OD_INLINE I widen_bytes(const uint8_t* p) {
   return (I)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 }
+OD_INLINE I widen_few_bytes(const uint8_t* p, int n) {
+  uint64_t bytes = 0;
+  for (int i = n; i-- > 0;) bytes = bytes << 8 | p[i];
+  return (I)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+}
 OD_INLINE I lane_index() { return I{0, 1, 2, 3, 4, 5, 6, 7}; }
 OD_INLINE F even_lanes(F a, F b) {
   const __m256 mixed = _mm256_shuffle_ps((__m256)a, (__m256)b, 0x88);  // per 128 bits: a a b b

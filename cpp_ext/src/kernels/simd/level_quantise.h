@@ -62,43 +62,6 @@ static void dequantise(uint32_t dtype, const void* x, int sx, const float* scale
   });
 }
 
-// Columns n to n + part <= n + kLanes; Bytes: of 8 bits.
-template <bool Bytes, bool Rounded>
-static void widen_columns(const PackedWeights& w, int n, int part) {
-  const auto bytes = [part](const uint8_t* p) {
-    if (part == kLanes) return widen_bytes(p);
-    uint8_t some[16]{};
-    copy_few<8>(p, some, static_cast<size_t>(part));
-    return widen_bytes(some);
-  };
-  const I middle = splat_i(w.float_zero == nullptr ? Bytes ? 128 : 8 : 0), zero = w.zero == nullptr ? middle : bytes(w.zero + n);
-  const F float_zero = w.float_zero == nullptr ? F{} : load_part(w.float_zero + n, part);
-  const F scale = w.scale == nullptr ? splat(1.0f) : load_part(w.scale + n, part);
-  const ptrdiff_t row = w.n;
-  const uint8_t* x = w.x + n;
-  float* y = w.y + n;
-  const auto put = [&](I weight) {
-    const F v = (as_floats(weight - zero) - float_zero) * scale;
-    store_part(y, Rounded ? Bf16::widen(Bf16::narrow(v)) : v, part);
-    y += row;
-  };
-  for (int left = w.rows; left > 0; --left, x += row) {
-    const I all = bytes(x);
-    if constexpr (Bytes) {
-      put(all);
-    } else {
-      put(all & splat_i(15));
-      put((I)((U)all >> 4));
-    }
-  }
-}
-
-static void widen_weights(const PackedWeights& w) {
-  constexpr void (*kOf[2][2])(const PackedWeights&, int, int) = {{widen_columns<false, false>, widen_columns<false, true>},
-                                                                 {widen_columns<true, false>, widen_columns<true, true>}};
-  for (int n = 0; n < w.n; n += kLanes) kOf[w.bits == 8][w.rounded](w, n, w.n - n < kLanes ? w.n - n : kLanes);
-}
-
 // a * b + c, rounded once at every level, as fused(F, F, F) is.
 OD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 

@@ -153,7 +153,7 @@ struct Kept {
 };
 template <class Type>
 struct Rounded {
-  OD_INLINE F step(F x) { return Type::widen(Type::narrow(x)); }
+  OD_INLINE F step(F x) { return Type::rounded(x); }
 };
 
 template <class Use>

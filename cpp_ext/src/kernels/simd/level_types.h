@@ -101,6 +101,10 @@ struct Bf16 {
     const U rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
     return __builtin_convertvector(x != x ? (bits >> 16 | 0x40u) : rounded, Halves);
   }
+  OD_INLINE F rounded(F x) {  // widen(narrow(x)), in its place
+    const U bits = (U)x;
+    return (F)((x != x ? (bits | 0x400000u) : (bits + 0x7FFFu + (bits >> 16 & 1u))) & 0xFFFF0000u);
+  }
 };
 
 struct F16 {
@@ -123,6 +127,7 @@ struct F16 {
     const U half = size >= 143u << 23 ? beyond : finite;
     return __builtin_convertvector(half | (bits >> 16 & 0x8000u), Halves);
   }
+  OD_INLINE F rounded(F x) { return widen(narrow(x)); }
 };
 
 // Calls use(type) for the element type of a code of params::dtype; false for 32-bit words.

@@ -82,16 +82,15 @@ struct GemmI8 {
   ptrdiff_t b_n_panel;
 };
 
-// y[k][n] = (weight - zero[n]) * scale[n]. Rows of n bytes hold weights of 8 bits, or two rows of weights of 4 bits each: the
-// earlier one along k in the low halves.
+// Weights [blocks][members of a block][n], which share zero points and scales [blocks][n]. Rows of n bytes hold weights of
+// 8 bits, or two rows of weights of 4 bits each: the earlier one along k in the low halves.
 struct PackedWeights {
   const uint8_t* x;
-  int rows, n, bits;
-  const uint8_t* zero;      // nullptr: 2^(bits - 1)
-  const float* float_zero;  // instead of zero; or nullptr
-  const float* scale;       // nullptr: 1
-  bool rounded;             // to bf16
-  float* y;
+  int blocks, rows, n, bits;  // rows of bytes, of a block
+  const uint8_t* zero;        // nullptr: 2^(bits - 1)
+  const float* float_zero;    // instead of zero; or nullptr
+  const float* scale;
+  bool scaled;  // weights are (weight - zero) * scale in bf16; else weight - zero, and scales are for sums of a block
 };
 
 // y[m][n] = saturate(round((x[m][n] + bias[m * bias_m]) * scale[m * scale_m + n * scale_n]) + zero), contiguous along
@@ -258,7 +257,9 @@ struct SimdLevel {
   // them or of i32. Where a step is 0, one value for all; zero: nullptr for none.
   void (*quantise)(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n);
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
-  void (*widen_weights)(const PackedWeights&);
+  void (*widen_weights)(const PackedWeights&, float* y);  // [blocks * members][n]
+  // c[m][n] += sum_k a[m][k] * weight[k][n], in the order of k; members of a lie side by side.
+  void (*multiply_weights)(const PackedWeights&, const float* a, ptrdiff_t a_m, int m, float* c);
   // Two operands of i8, u8, i16 or u16, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
   void (*normal_row)(const NormalRow&);

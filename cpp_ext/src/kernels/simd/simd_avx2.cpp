@@ -27,6 +27,7 @@
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_quantise.h"
+#include "level_packed.h"
 #include "level_normal.h"
 #include "level_sums.h"
 #include "level_rows.h"

@@ -49,6 +49,12 @@ OD_INLINE I words_of(__m128i bytes, bool is_signed) {
   return (I)(is_signed ? _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes) : _mm512_maskz_cvtepu8_epi32(0xFFFF, bytes));
 }
 OD_INLINE I widen_bytes(const uint8_t* p) { return words_of(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), false); }
+OD_INLINE I widen_few_bytes(const uint8_t* p, int n) { return words_of(_mm_maskz_loadu_epi8(lane_mask(n), p), false); }
+#define OD_LOOKS_UP_FLOATS 1
+OD_INLINE F look_up_floats(I x) {  // the lower four bits of each word as a float
+  const __m512 all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return (F)_mm512_maskz_permutexvar_ps(0xFFFF, (__m512i)x, all);
+}
 OD_INLINE __m128i bytes_of(I words) { return _mm512_maskz_cvtepi32_epi8(0xFFFF, (__m512i)words); }
 // The first n of 4 * kLanes bytes; zeros behind them.
 OD_INLINE I load_bytes(const uint8_t* p, int n) {
@@ -102,6 +108,7 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_quantise.h"
+#include "level_packed.h"
 #include "level_normal.h"
 #include "level_sums.h"
 #include "level_rows.h"

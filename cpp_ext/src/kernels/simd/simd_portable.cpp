@@ -45,6 +45,7 @@ OD_INLINE I dot(I acc, I a, I b) {
   return (I)((U)acc + (U)low + (U)((a >> 16) * (b >> 16)));
 }
 OD_INLINE I widen_bytes(const uint8_t* p) { return I{p[0], p[1], p[2], p[3]}; }
+OD_INLINE I widen_few_bytes(const uint8_t* p, int n) { return I{p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, 0}; }
 OD_INLINE I lane_index() { return I{0, 1, 2, 3}; }
 OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 }  // namespace onedispatch::kernels::portable
@@ -59,6 +60,7 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_quantise.h"
+#include "level_packed.h"
 #include "level_normal.h"
 #include "level_sums.h"
 #include "level_rows.h"
