@@ -95,8 +95,49 @@ OD_INLINE void multiply_columns(const PackedWeights& w, const float* a, ptrdiff_
   for (int m = 0; m < MR; ++m) store_part(c + m * w.n + n, sums[m], part);
 }
 
+// So few columns that a vector has some rows of bytes, and a block whole vectors of them.
+OD_INLINE bool is_narrow(const PackedWeights& w) { return 2 * w.n <= kLanes && kLanes % w.n == 0 && w.rows * w.n % kLanes == 0; }
+
+template <bool Bytes, bool Scaled, int MR>
+static void multiply_narrow(const PackedWeights& w, const float* a, ptrdiff_t a_m, float* c) {
+  const Columns few{w.n};
+  const int rows = kLanes / w.n;
+  I row[kLanes];  // the lanes of each
+  for (int i = 0; i < rows; ++i) row[i] = (lane_index() & splat_i(w.n - 1)) + splat_i(i * w.n);
+  const auto load = [&](auto* p) { return __builtin_shuffle(few(p), row[0]); };
+  const uint8_t* x = w.x;
+  F sums[MR];
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) sums[m] = few(c + m * w.n);
+  for (int block = 0; block < w.blocks; ++block) {
+    const auto shared = Shared<Bytes, Scaled>::make(w, ptrdiff_t{block} * w.n, load);
+    F made[MR]{};
+    F* to = Scaled ? sums : made;
+    for (const uint8_t* end = x + w.rows * w.n; x < end; x += kLanes) {
+      F parts[Bytes ? 1 : 2];
+      F* part = parts;
+      shared.each(widen_bytes(x), [&](F weight) { *part++ = weight; });
+      for (int i = 0; i < rows; ++i) {
+        for (const F weight : parts) {
+          const F own = __builtin_shuffle(weight, row[i]);
+#pragma GCC unroll 4
+          for (int m = 0; m < MR; ++m) to[m] = fma(splat(a[m * a_m]), own, to[m]);
+          ++a;
+        }
+      }
+    }
+    if constexpr (!Scaled) {
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; ++m) sums[m] = fma(made[m], shared.scale, sums[m]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) store_part(c + m * w.n, sums[m], w.n);
+}
+
 template <bool Bytes, bool Scaled, int MR>
 static void multiply_rows(const PackedWeights& w, const float* a, ptrdiff_t a_m, float* c) {
+  if (is_narrow(w)) return multiply_narrow<Bytes, Scaled, MR>(w, a, a_m, c);
   int n = 0;
   for (; n + kLanes <= w.n; n += kLanes) multiply_columns<Bytes, Scaled, MR>(w, a, a_m, n, kLanes, c);
   if (n < w.n) multiply_columns<Bytes, Scaled, MR>(w, a, a_m, n, w.n - n, c);
