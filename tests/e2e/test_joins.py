@@ -363,6 +363,53 @@ def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
     assert 0 < np.count_nonzero(after != before) < after.size / 2
 
 
+PRODUCTS = {  # rows, members, columns; tiles have 32 columns and a last step that is not full, or 44 columns
+    "panels together": (128, 3072, 768),
+    "panels by themselves": (32, 512, 1376),
+}
+
+
+@pytest.mark.parametrize("own", ["a_zero", "b_zero", "scale", "out_zero"])
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_each_panel_of_a_product_has_its_own(product: str, own: str, reports: list[dict[str, Any]]) -> None:
+    """Panels of columns and steps bring zero points and scales with them, of which one changes."""
+    rows, members, columns = PRODUCTS[product]
+    proto: onnx.ModelProto = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[{rows}, {members}] x) => (uint8[{rows}, {columns}] y)
+        {{ y = QLinearMatMul(x, xs, xz, w, ws, wz, ys, yz) }}""")
+    rng = np.random.default_rng(5)
+    scales = {"xs": np.float32(0.05), "ws": np.float32(0.03), "ys": np.float32(4)}
+    zeros = {"xz": np.uint8(111), "wz": np.uint8(113), "yz": np.uint8(131)}
+    for name, value in {**scales, **zeros, "w": rng.integers(0, 256, (members, columns), np.uint8)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    feed = {"x": rng.integers(0, 256, (rows, members), np.uint8)}
+    step = od.compile(proto, fallback="error").device_step
+    recording, engine = (
+        device.LoadedStep(device.DeviceSession(find_device("npu2"), threads=1, record=on), step)
+        for on in ("on", "off")
+    )
+    for _ in range(3):
+        before = recording.run(feed)["y"].copy()
+    assert recording.report().recorded == ("played",)
+    assert 4 * reports[-1]["calls_made"] < reports[-1]["kernel_calls"]
+    buffers = [np.frombuffer(loaded._arguments[6].map(), np.uint32) for loaded in (recording, engine)]
+    scale = (scales["xs"] * scales["ws"] / scales["ys"]).view(np.uint32)
+    word = {"a_zero": 111, "b_zero": 113, "out_zero": 131, "scale": scale}[own]
+    places = np.flatnonzero(buffers[0] == word)
+    changed = 0
+    for place in rng.permutation(places)[:96]:
+        for words in buffers:
+            words[place] = np.float32(0.001).view(np.uint32) if own == "scale" else 77
+        after = recording.run(feed)["y"]
+        assert recording.report().recorded == ("played",)
+        assert np.array_equal(after, engine.run(feed)["y"])
+        changed += 0 < np.count_nonzero(after != before) < after.size / 2
+        for words in buffers:
+            words[place] = word
+    assert changed >= 2
+
+
 def test_what_two_tiles_write_is_from_the_later_one(reports: list[dict[str, Any]]) -> None:
     """The last tile of channels is shifted back onto others, with constants of its own: one changes."""
     case = Case(

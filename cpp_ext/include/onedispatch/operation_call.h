@@ -28,7 +28,8 @@ struct KernelCall;
 
 // What an operand's chunks are of its tensor, axis by axis. Where the chunks of joined tiles do not lie as one tensor, an
 // axis is divided: into what lies in a chunk, or panel, and a further axis, from panel to panel, whose `along` is the
-// axis that it divides, and whose `span` is how many members a panel has.
+// axis that it divides, and whose `span` is how many members a panel has. What has no such axis is there once for each
+// panel: of outputs, `along` is then the number of axes, of the reduction one more.
 struct OperandShape {
   static constexpr uint32_t kReduction = OD_MAX_DIMS, kNothing = OD_MAX_DIMS + 1;
   static constexpr uint32_t kWithin = OD_MAX_DIMS + 2;  // added to what a divided axis is along

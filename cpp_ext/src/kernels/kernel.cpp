@@ -39,7 +39,7 @@ Panels::Panels(const Setup& setup, const Operand& operand, uint32_t axis) {
   const uint32_t own = setup.spec->operands[operand.index].n_axes;
   for (uint32_t i = own; i < kAxes; ++i) {
     const Axis& panels = operand.axes[i];
-    if (panels.span == 0 || panels.along != (axis == kWhole ? own : axis)) continue;
+    if (panels.span == 0 || panels.along != (axis == kWhole ? own : axis == kWholeSteps ? own + 1 : axis)) continue;
     length = panels.span;
     stride = panels.stride;
   }

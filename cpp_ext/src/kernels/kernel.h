@@ -23,7 +23,8 @@ void require_chunk(const Setup& setup, uint32_t operand, uint32_t out, uint32_t 
 // lie, side by side or apart. Member i is member i % length of panel i / length, the first of which the call begins
 // with.
 struct Panels {
-  static constexpr uint32_t kWhole = ~0u;  // instead of an axis: the operand is there once for each panel of outputs
+  // Instead of an axis: the operand is there once for each panel of outputs, or of the reduction.
+  static constexpr uint32_t kWhole = ~0u, kWholeSteps = kWhole - 1;
 
   int64_t length = 0;  // 0: none
   int64_t stride = 0;  // elements from panel to panel

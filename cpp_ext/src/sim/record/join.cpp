@@ -167,7 +167,7 @@ bool Join::proves(const OperandShape& operand, const Patterns::Runs& runs, const
 }
 
 // The operand with a further axis for each of those that panels divide; false where none does. What has no axis along a
-// dimension may be there once for each of its panels.
+// dimension, or the reduction, may be there once for each of its panels.
 bool Join::divide(const OperandShape& operand, bool reduction, bool tiles, OperandShape& divided) const {
   divided = operand;
   const auto add = [&](uint32_t dim, uint32_t panel, int64_t extent, uint32_t along) {
@@ -177,10 +177,12 @@ bool Join::divide(const OperandShape& operand, bool reduction, bool tiles, Opera
     return true;
   };
   std::array<bool, OD_MAX_DIMS> has{};
+  bool has_steps = operand.finishes;
   for (uint32_t i = 0; i < operand.n_axes; ++i) {
     const od_axis& axis = operand.axes[i];
     const uint32_t dim = operand.along[i];
     if (dim < OD_MAX_DIMS) has[dim] = true;
+    has_steps = has_steps || dim == OperandShape::kReduction;
     const bool wanted = dim == OperandShape::kReduction ? reduction : dim < OD_MAX_DIMS && tiles && divided_[dim];
     if (!wanted) continue;
     const uint32_t panel = dim == OperandShape::kReduction ? shape_->k_tile : shape_->dims[dim].tile;
@@ -190,6 +192,7 @@ bool Join::divide(const OperandShape& operand, bool reduction, bool tiles, Opera
   }
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
     if (tiles && divided_[d] && !has[d]) add(d, shape_->dims[d].tile, shape_->dims[d].extent, operand.n_axes);
+  if (reduction && !has_steps) add(OperandShape::kReduction, shape_->k_tile, shape_->k_extent, operand.n_axes + 1);
   return divided.n_axes != operand.n_axes;
 }
 
