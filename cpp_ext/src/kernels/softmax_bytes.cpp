@@ -2,8 +2,6 @@
 // od::softmax_bytes: x and out chunk [T_o][length][T_i] of bytes, the middle dimension whole in the chunk. Powers of e
 // are looked up so that a row's maximum has the last; their sum is f32, one member after the other.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "kernel.h"
 
@@ -14,13 +12,7 @@ namespace {
 namespace operand = params::softmax_bytes::operand;
 namespace scalar = params::softmax_bytes::scalar;
 
-template <class Byte>
-struct Line {
-  const Byte* x;
-  Byte* out;
-  int length;                // members
-  int64_t x_step, out_step;  // from one to the next
-};
+constexpr int kTogether = 4;  // rows, whose sums do not wait for each other
 
 class SoftmaxBytes final : public Kernel {
  public:
@@ -53,36 +45,39 @@ class SoftmaxBytes final : public Kernel {
   void run_as(const Call& call) const {
     const auto* x = reinterpret_cast<const Byte*>(x_.in(call));
     auto* out = reinterpret_cast<Byte*>(call.out);
-    for (int o = 0; o < outer_; ++o, x += x_.axes[0].stride, out += int64_t{chunk_} * inner_) {
-      for (int i = 0; i < inner_; ++i) row<Byte>({x + i * x_.axes[2].stride, out + i, length_, x_.axes[1].stride, inner_}, powers_.f32_in(call));
-      if (inner_ == 1) std::fill(out + length_, out + chunk_, Byte{});
+    const int64_t x_row = x_.axes[0].stride, out_row = int64_t{chunk_} * inner_;
+    int o = 0;
+    for (; inner_ == 1 && o + kTogether <= outer_; o += kTogether) rows<kTogether>(call, x + o * x_row, x_row, out + o * out_row, out_row);
+    for (; o < outer_; ++o) {
+      for (int i = 0; i < inner_; ++i) rows<1>(call, x + o * x_row + i * x_.axes[2].stride, 0, out + o * out_row + i, 0);
     }
   }
 
-  template <class Byte>
-  void row(const Line<Byte>& line, const float* powers) const {
-    Byte most = line.x[0];
-    for (int n = 1; n < line.length; ++n) most = std::max(most, line.x[n * line.x_step]);
-    const int shift = kEntries - 1 - most;
-    float sum = 0.0f;
-    for (int n = 0; n < line.length; ++n) sum += powers[shift + line.x[n * line.x_step]];
-    if (line.length <= kEntries) {
-      for (int n = 0; n < line.length; ++n) line.out[n * line.out_step] = result<Byte>(powers[shift + line.x[n * line.x_step]], sum);
-      return;
+  // Rows that begin so far apart.
+  template <int Count, class Byte>
+  void rows(const Call& call, const Byte* x, int64_t x_row, Byte* out, int64_t out_row) const {
+    const int64_t step = x_.axes[1].stride;
+    const auto n = static_cast<size_t>(length_);
+    const float* powers[Count];  // of 0
+    float* found[Count];
+    float sums[Count]{};
+    auto* const made = static_cast<float*>(scratch(kScratchRow, Count * n * sizeof(float)));
+    for (int row = 0; row < Count; ++row) {
+      Byte most = x[row * x_row];
+      for (int i = 1; i < length_; ++i) most = std::max(most, x[row * x_row + i * step]);
+      powers[row] = powers_.f32_in(call) + (kEntries - 1 - most);
+      found[row] = made + static_cast<size_t>(row) * n;
     }
-    // A long row has every result several times.
-    constexpr int kLeast = std::numeric_limits<Byte>::min();
-    Byte results[kEntries];
-    for (int value = kLeast; value <= most; ++value) results[value - kLeast] = result<Byte>(powers[shift + value], sum);
-    for (int n = 0; n < line.length; ++n) line.out[n * line.out_step] = results[line.x[n * line.x_step] - kLeast];
-  }
-
-  // The product of two f32 is a double, and no quotient that is not half an odd number becomes one when it is rounded.
-  template <class Byte>
-  Byte result(float power, float sum) const {
-    const double found = std::nearbyint(double{power} * double{factor_} / double{sum}) + zero_;
-    using Ends = std::numeric_limits<Byte>;
-    return static_cast<Byte>(std::fmin(std::fmax(found, Ends::min()), Ends::max()));
+    for (int i = 0; i < length_; ++i) {
+      for (int row = 0; row < Count; ++row) sums[row] += found[row][i] = powers[row][x[row * x_row + i * step]];
+    }
+    auto* const shares = inner_ == 1 ? nullptr : static_cast<Byte*>(scratch(kScratchResult, n));
+    for (int row = 0; row < Count; ++row) {
+      Byte* const to = out + row * out_row;
+      simd().shares(x_.dtype, found[row], factor_, sums[row], zero_, inner_ == 1 ? to : shares, n);
+      if (inner_ == 1) std::fill(to + length_, to + chunk_, Byte{});
+      for (int i = 0; shares != nullptr && i < length_; ++i) to[int64_t{i} * inner_] = shares[i];
+    }
   }
 
   Operand x_, powers_;

@@ -62,6 +62,28 @@ static void dequantise(uint32_t dtype, const void* x, int sx, const float* scale
   });
 }
 
+// The product of two f32 is a double, and no quotient that is not half an odd number becomes one when it is rounded.
+template <class T>
+static void shares_as(const float* x, double factor, double sum, double zero, T* y, size_t n) {
+  constexpr double kWholeWide = 6755399441055744.0;  // 1.5 * 2^52, as kWhole
+  const double low = std::numeric_limits<T>::min() - zero, high = std::numeric_limits<T>::max() - zero;
+#pragma omp simd
+  for (size_t i = 0; i < n; ++i) {
+    double quotient = x[i] * factor / sum;
+    quotient = quotient > low ? quotient : low;
+    quotient = quotient < high ? quotient : high;
+    y[i] = static_cast<T>(static_cast<int32_t>(((quotient + kWholeWide) - kWholeWide) + zero));
+  }
+}
+
+static void shares(uint32_t dtype, const float* x, float factor, float sum, int32_t zero, void* y, size_t n) {
+  if (dtype == params::dtype::i8) {
+    shares_as(x, factor, sum, zero, static_cast<int8_t*>(y), n);
+  } else {
+    shares_as(x, factor, sum, zero, static_cast<uint8_t*>(y), n);
+  }
+}
+
 // a * b + c, rounded once at every level, as fused(F, F, F) is.
 OD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 

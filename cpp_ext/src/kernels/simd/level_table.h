@@ -14,7 +14,7 @@ const SimdLevel& OD_JOIN(OD_LEVEL, _level)() {
       muladd,            add_scaled,          affine,                binary_int,             unary_int,      transpose,
       copy_strided,      copy_rows,           copy_byte_rows,        im2col,                 im2col_bytes,   taps_mac,
       taps_mac_i32,      taps_mac_bytes,      softmax_row,           softmax_columns,        lrn_row,        rotate,
-      quantise,          dequantise,          widen_weights,         multiply_weights, combine,               normal_row, mean_of, squares_of, look_up,                compare,        select_elements,
+      quantise,          dequantise,          shares,                widen_weights,         multiply_weights, combine,               normal_row, mean_of, squares_of, look_up,                compare,        select_elements,
       places,            found_places,        binary_func};
   return level;
 }

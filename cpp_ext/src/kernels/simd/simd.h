@@ -257,6 +257,8 @@ struct SimdLevel {
   // them or of i32. Where a step is 0, one value for all; zero: nullptr for none.
   void (*quantise)(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n);
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
+  // y = saturate(round to even(x * factor / sum) + zero), bytes of dtype; in f64.
+  void (*shares)(uint32_t dtype, const float* x, float factor, float sum, int32_t zero, void* y, size_t n);
   void (*widen_weights)(const PackedWeights&, float* y);  // [blocks * members][n]
   // c[m][n] += sum_k a[m][k] * weight[k][n], in the order of k; members of a lie side by side.
   void (*multiply_weights)(const PackedWeights&, const float* a, ptrdiff_t a_m, int m, float* c);
