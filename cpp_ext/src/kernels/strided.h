@@ -4,9 +4,11 @@
 // Elements are counted, not bytes. Inputs may lack the last members of the last dimension where these only
 // fill up the words of the output's rows (fewer than a word): those become zeros.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "kernel.h"
@@ -127,6 +129,32 @@ void gather(const T* x, int64_t stride, T* y, int n) {
   }
 }
 
+using Bytes = uint8_t __attribute__((vector_size(16)));
+using Halves = uint16_t __attribute__((vector_size(16)));
+
+// Elements of a and b in turn.
+inline void interleave(Bytes a, Bytes b, Bytes& first, Bytes& second) {
+  first = __builtin_shuffle(a, b, Bytes{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+  second = __builtin_shuffle(a, b, Bytes{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+}
+inline void interleave(Halves a, Halves b, Halves& first, Halves& second) {
+  first = __builtin_shuffle(a, b, Halves{0, 8, 1, 9, 2, 10, 3, 11});
+  second = __builtin_shuffle(a, b, Halves{4, 12, 5, 13, 6, 14, 7, 15});
+}
+
+// A square of as many elements as a vector has: rows in turn with those half a square further, until columns are rows.
+template <class T>
+void transpose_square(const T* x, int64_t x_row, T* y, int64_t y_row) {
+  constexpr int kSide = 16 / sizeof(T);
+  std::conditional_t<sizeof(T) == 1, Bytes, Halves> v[kSide], turned[kSide];
+  for (int i = 0; i < kSide; ++i) std::memcpy(&v[i], x + i * x_row, sizeof v[i]);
+  for (int step = 1; step < kSide; step *= 2) {
+    for (int i = 0; i < kSide / 2; ++i) interleave(v[i], v[i + kSide / 2], turned[2 * i], turned[2 * i + 1]);
+    std::copy(turned, turned + kSide, v);
+  }
+  for (int i = 0; i < kSide; ++i) std::memcpy(y + i * y_row, &v[i], sizeof v[i]);
+}
+
 // y[c * y_row + r] = x[r * x_row + c]
 template <class T>
 void transpose_block(const T* x, int64_t x_row, int64_t rows, int64_t columns, T* y, int64_t y_row) {
@@ -134,12 +162,13 @@ void transpose_block(const T* x, int64_t x_row, int64_t rows, int64_t columns, T
     simd().transpose(reinterpret_cast<const float*>(x), x_row, static_cast<int>(rows), static_cast<int>(columns),
                      reinterpret_cast<float*>(y), y_row);
   } else {
-    constexpr int64_t kSide = 16;
-    for (int64_t r = 0; r < rows; r += kSide) {
-      const int64_t r_end = r + kSide < rows ? r + kSide : rows;
-      for (int64_t c = 0; c < columns; ++c) {
-        for (int64_t i = r; i < r_end; ++i) y[c * y_row + i] = x[i * x_row + c];
-      }
+    constexpr int64_t kSide = 16 / sizeof(T);
+    const int64_t whole_rows = rows / kSide * kSide, whole_columns = columns / kSide * kSide;
+    for (int64_t r = 0; r < whole_rows; r += kSide) {
+      for (int64_t c = 0; c < whole_columns; c += kSide) transpose_square(x + r * x_row + c, x_row, y + c * y_row + r, y_row);
+    }
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r) y[c * y_row + r] = x[r * x_row + c];
     }
   }
 }
