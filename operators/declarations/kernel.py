@@ -336,7 +336,7 @@ class Kernel:
             raise self._refuse("prints", repr(self.prints), ", ".join(map(repr, PRINTS)))
         if self.joins not in JOINS:
             raise self._refuse("joins", repr(self.joins), ", ".join(map(repr, JOINS)))
-        if self.joins in ("columns", "steps", "panels") and not self.reduces:
+        if self.joins in ("columns", "steps") and not self.reduces:
             raise self._refuse("joins", repr(self.joins), "that with a reduction")
         if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
             accepted = f"a multiple of {INSTRUCTION_BYTES}, above 0: what it takes of program memory"

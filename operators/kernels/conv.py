@@ -236,7 +236,7 @@ DWCONV = declare(
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_depthwise_cost(),
         scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS) + TABLE_BYTES,
-        joins="tiles",
+        joins="panels",
         # ASSUMPTION: 192 instructions: the taps of small windows one after the other, a loop for larger ones,
         # edges, bias, activations, look-ups.
         code_bytes=3072,

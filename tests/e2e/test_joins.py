@@ -146,6 +146,23 @@ CASES = {
         24,
         (("w", (67, 1, 3, 3)), ("b", (67,))),
     ),
+    "panels of channels": Case(
+        "float[1, 385, 14, 14] x",
+        "float[1, 385, 14, 14] y",
+        "y = Conv<group = 385, kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w, b)",
+        5,
+        (("w", (385, 1, 3, 3)), ("b", (385,))),
+    ),
+    "panels of channels of bytes": Case(
+        "uint8[1, 384, 14, 14] x",
+        "int32[1, 384, 14, 14] y",
+        "v = Mul(w, s) q = Cast<to = 3>(v)"
+        "y = ConvInteger<group = 384, kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, q)",
+        5,
+        (("w", (384, 1, 3, 3)),),
+        (("s", (100.0,)),),
+        below=256,
+    ),
     "large windows": Case(  # steps of one channel, whose weights lie apart
         "float[1, 3, 96, 90] x",
         "float[1, 20, 12, 11] y",

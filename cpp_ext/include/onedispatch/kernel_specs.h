@@ -266,7 +266,7 @@ static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
 static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles",
     "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_scale_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
 static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 215,
-    od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 3072, OD_PRINT_NO, OD_JOIN_TILES};
+    od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 3072, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_eltwise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_eltwise_operands[] = {{"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_axes + 0, 5},

@@ -49,6 +49,7 @@ class IntegerWindows : public Kernel {
         table_(setup.operands[at.table]),
         bias_panels_(setup, bias_, 0),
         scale_panels_(setup, scale_, 0),
+        w_zero_panels_(setup, w_zero_, 0),
         zero_panels_(setup, out_zero_, 0),
         table_panels_(setup, table_, Panels::kWhole) {
     require_whole(setup, at.out);
@@ -68,7 +69,7 @@ class IntegerWindows : public Kernel {
   };
   Parameters parameters(const Call& call) const {
     const int64_t first = call.origin[window_.dim_c], count = window_.tile_c;
-    return {local(bias_.axes[0], bias_panels_, first, count, "bias"), w_zero_.axes[0].local(first, first, count, "w_zero"),
+    return {local(bias_.axes[0], bias_panels_, first, count, "bias"), local(w_zero_.axes[0], w_zero_panels_, first, count, "w_zero"),
             local(scale_.axes[0], scale_panels_, first, count, "scale")};
   }
 
@@ -87,7 +88,7 @@ class IntegerWindows : public Kernel {
   // What x has for its zero, and what lies around it.
   int32_t x_zero(const Call& call) const { return value(x_zero_, call, 0); }
   int32_t around(const Call& call) const { return x_zero_.present ? x_zero(call) : pad_; }
-  int32_t w_zero(const Call& call, const Parameters& at, int64_t c) const { return value(w_zero_, call, at.w_zero + c * w_zero_.axes[0].stride); }
+  int32_t w_zero(const Call& call, const Parameters& at, int64_t c) const { return value(w_zero_, call, at.w_zero + member(w_zero_.axes[0], w_zero_panels_, c)); }
 
   // The sums [channel][pixel] with their biases, as they are or narrow.
   void finish(const Call& call, const Parameters& at, int32_t* sums) const {
@@ -135,7 +136,7 @@ class IntegerWindows : public Kernel {
   bool wide_;     // sums of 64 bits
   int32_t pad_;
   Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_, table_;
-  Panels bias_panels_, scale_panels_, zero_panels_, table_panels_;
+  Panels bias_panels_, scale_panels_, w_zero_panels_, zero_panels_, table_panels_;
 };
 
 class IntegerConv final : public IntegerWindows {
@@ -316,8 +317,8 @@ void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart&
 
 class IntegerDepthwiseConv final : public IntegerWindows {
  public:
-  explicit IntegerDepthwiseConv(const Setup& setup) : IntegerWindows(setup, kDepthwise), channels_(w_.axes[0]), taps_(w_.axes[1]) {
-    if (taps_.chunk < window_.taps() || taps_.stride > 1 || channels_.chunk != window_.tile_c) {
+  explicit IntegerDepthwiseConv(const Setup& setup) : IntegerWindows(setup, kDepthwise), channels_(w_.axes[0]), taps_(w_.axes[1]), w_panels_(setup, w_, 0) {
+    if (taps_.chunk < window_.taps() || taps_.stride > 1 || (!w_panels_ && channels_.chunk != window_.tile_c)) {
       reject(setup, d::w_c, "weights", "accepted: [tile of c][kh * kw or more], row-major");
     }
     if (wide_ && window_.taps() > kNarrowTaps) reject(setup, d::w_tap + 2, "taps", "x of 16 bits: at most 128");
@@ -338,7 +339,7 @@ class IntegerDepthwiseConv final : public IntegerWindows {
     auto* weights = static_cast<int32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(taps) * 4));
     // The weights of a channel less their zero point; returns what its sums begin with.
     const auto prepare = [&](int c) {
-      simd().widen(w_.dtype, w_.in(call) + c * channels_.stride, weights, static_cast<size_t>(taps));
+      simd().widen(w_.dtype, w_.in(call) + member(channels_, w_panels_, c) * element_bytes(w_.dtype), weights, static_cast<size_t>(taps));
       const int32_t zero = w_zero(call, at, c);
       uint32_t sum = 0;
       for (int tap = 0; tap < taps; ++tap) sum += static_cast<uint32_t>(weights[tap] -= zero);
@@ -371,6 +372,7 @@ class IntegerDepthwiseConv final : public IntegerWindows {
 
  private:
   Axis channels_, taps_;
+  Panels w_panels_;
 };
 
 }  // namespace

@@ -20,11 +20,14 @@ class DepthwiseConv final : public Kernel {
         out_(setup.operands[operand::out].dtype),
         w_(setup.operands[operand::w]),
         bias_(setup.operands[operand::bias]),
+        w_panels_(setup, w_, 0),
+        bias_panels_(setup, bias_, 0),
         activation_(setup, scalar::act) {
     const Axis& taps = w_.axes[1];
-    if (taps.chunk != window_.taps() || taps.stride != 1 || w_.axes[0].chunk != window_.tile_c) {
+    if (taps.chunk != window_.taps() || taps.stride != 1 || (!w_panels_ && w_.axes[0].chunk != window_.tile_c)) {
       reject(setup, params::dwconv::w_c, "weights", "accepted: [tile of c][kh * kw], those of a channel side by side");
     }
+    require_whole(setup, operand::out);
   }
 
   void check(const Call& call) const override {
@@ -41,8 +44,8 @@ class DepthwiseConv final : public Kernel {
     window_.for_each_channel(call, window_.tile_c, 0.0f, channel, [&](int c, Taps taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
-      const float* weights = words_in<float>(w_, call, c * w_.axes[0].stride, window_.taps(), kScratchOtherWords);
-      const float bias = bias_.present ? *words_in<float>(bias_, call, c * bias_.axes[0].stride, 1, kScratchRow) : 0.0f;
+      const float* weights = words_in<float>(w_, call, member(w_.axes[0], w_panels_, c), window_.taps(), kScratchOtherWords);
+      const float bias = bias_.present ? *words_in<float>(bias_, call, member(bias_.axes[0], bias_panels_, c), 1, kScratchRow) : 0.0f;
       simd().taps_mac(taps, weights, bias);
     });
     activation_.apply(result.words, all);
@@ -53,6 +56,7 @@ class DepthwiseConv final : public Kernel {
   Window window_;
   uint32_t out_;  // element type
   Operand w_, bias_;
+  Panels w_panels_, bias_panels_;
   Activation activation_;
 };
 

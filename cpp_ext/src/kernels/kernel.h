@@ -54,6 +54,11 @@ inline int64_t local(const Axis& axis, const Panels& panels, int64_t first, int6
   return panels ? 0 : axis.local(first, first, count, name);
 }
 
+// Elements from there to member i.
+inline int64_t member(const Axis& axis, const Panels& panels, int64_t i) {
+  return panels ? i / panels.length * panels.stride + i % panels.length * axis.stride : i * axis.stride;
+}
+
 // From one of `neighbours` to the next: 0 where there is one value for all.
 inline int64_t neighbour_step(const Operand& x, const Panels& along) { return x.axes[0].stride != 0 || along ? 1 : 0; }
 
