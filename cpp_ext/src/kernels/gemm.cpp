@@ -11,6 +11,7 @@
 
 #include "bf16_pairs.h"
 #include "byte_parts.h"
+#include "byte_zeros.h"
 #include "kernel.h"
 #include "simd/simd.h"
 #include "words.h"
@@ -72,17 +73,11 @@ class Gemm final : public Kernel {
   template <class Word>
   void multiply_copied(Product<Word>& g, const Panels::Run& run, int64_t next) const;
   void add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const;
-  void add_byte_columns(const Call& call, const ChunkOffsets& at, GemmI8& g, int first, int32_t* zeros) const;
-  int columns_alike(const Call& call, const ChunkOffsets& at, int k, int first, int32_t* zeros) const;
-  void a_zeros(const Call& call, const ChunkOffsets& at, int first, int step, int32_t* to) const;
-  void b_zeros(const Call& call, const ChunkOffsets& at, int first, int columns, int step, int32_t* to) const;
-  int steps(int k) const { return b_k_panels_ && k != 0 ? static_cast<int>((k + b_k_panels_.length - 1) / b_k_panels_.length) : 1; }
   void run_wide(const Call& call, const ChunkOffsets& at) const;
   void add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) const;
   void narrow(const Call& call, const ChunkOffsets& at, const int64_t* sums) const;
   void less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* a) const;
   void less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const;
-  void zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const;
   void finish(const Call& call, const ChunkOffsets& at, float* sums) const;
   void finish(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
   void add_bias(const Call& call, const ChunkOffsets& at, int32_t* sums) const;
@@ -90,7 +85,6 @@ class Gemm final : public Kernel {
   const float* scales(const Call& call, const ChunkOffsets& at) const;
   void clear_padding(const Call& call, int n) const;
   bool takes_panels() const;
-  void check_zeros() const;
   void check_finish(const Setup& setup) const;
 
   uint32_t out_;  // element type
@@ -101,9 +95,7 @@ class Gemm final : public Kernel {
   Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
   Axis a_m_, a_k_, b_k_, b_n_;
   Panels b_k_panels_, b_n_panels_, bias_panels_, scale_panels_, out_zero_panels_;
-  struct {
-    Panels n, k;
-  } a_zero_panels_, b_zero_panels_;
+  ByteZeros zeros_;
   Activation activation_;
   float alpha_;
   int shift_;  // below 0: sums keep all their bits
@@ -136,8 +128,7 @@ Gemm::Gemm(const Setup& setup)
       bias_panels_(setup, bias_, 0),
       scale_panels_(setup, scale_, 0),
       out_zero_panels_(setup, out_zero_, 0),
-      a_zero_panels_{{setup, a_zero_, Panels::kWhole}, {setup, a_zero_, Panels::kWholeSteps}},
-      b_zero_panels_{{setup, b_zero_, 0}, {setup, b_zero_, Panels::kWholeSteps}},
+      zeros_(setup, a_zero_, b_zero_, b_n_panels_, b_k_panels_),
       activation_(setup, scalar::act),
       alpha_(setup.f32(scalar::alpha)),
       shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
@@ -146,7 +137,6 @@ Gemm::Gemm(const Setup& setup)
   if (n_ > 1 && setup.operands[operand::out].axes[1].stride != 1) reject("gemm: out; accepted: rows whose elements are neighbours");
   if ((b_k_panels_ || b_n_panels_) && !takes_panels()) reject("gemm: panels of b; accepted: of floats whose columns are neighbours, of bytes in whole vectors");
   if (wide_ && scale_panels_) reject("gemm: scale of products of 16 bits; accepted: no panels");
-  check_zeros();
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   const bool in_core = a_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
   if (in_core && std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
@@ -157,13 +147,6 @@ Gemm::Gemm(const Setup& setup)
 bool Gemm::takes_panels() const {
   if (floats_) return b_n_.stride == 1;
   return bytes_ && b_k_panels_.length % 4 == 0;
-}
-
-// Zero points lie in the panels of b.
-void Gemm::check_zeros() const {
-  for (const auto* zero : {&a_zero_panels_, &b_zero_panels_})
-    for (const auto& [own, of_b] : {std::pair{zero->n, b_n_panels_}, {zero->k, b_k_panels_}})
-      if (own && own.length != of_b.length) reject("gemm: panels of zero points; accepted: those of b");
 }
 
 // What the element types ask of the scalars.
@@ -196,7 +179,7 @@ Gemm::ChunkOffsets Gemm::offsets_of(const Call& call) const {
     at.a = a_m_.local(om, om, m_, "gemm: a along m") + a_k_.local(k, k, count, "gemm: a along k");
     at.b = local(b_k_, b_k_panels_, k, count, "gemm: b along k") + local(b_n_, b_n_panels_, on, n, "gemm: b along n");
     at.a_zero = a_zero_.axes[0].local(om, om, m_, "gemm: a_zero");
-    at.b_zero = local(b_zero_.axes[0], b_zero_panels_.n, on, n, "gemm: b_zero");
+    at.b_zero = local(b_zero_.axes[0], zeros_.panels_of_b(), on, n, "gemm: b_zero");
   }
   at.bias = local(bias_.axes[0], bias_panels_, on, n, "gemm: bias");
   at.scale = local(scale_.axes[0], scale_panels_, on, n, "gemm: scale");
@@ -411,17 +394,6 @@ void Gemm::read_b(const Call& call, const ChunkOffsets& at, Product<Word>& g) co
   g.b_k = row;
 }
 
-void Gemm::zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const {
-  if (!zero.present) {
-    std::fill(to, to + n, 0);
-    return;
-  }
-  const Axis& axis = zero.axes[0];
-  const int64_t count = axis.stride * (n - 1) + 1;
-  const int32_t* from = words_in<int32_t>(zero, call, at, count, kScratchRow);
-  for (int i = 0; i < n; ++i) to[i] = from[i * axis.stride];
-}
-
 void Gemm::less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* a) const {
   auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_) * 4));
   zero_points(a_zero_, call, at.a_zero, m_, zeros);
@@ -438,90 +410,23 @@ void Gemm::less_zeros(const Call& call, const ChunkOffsets& at, int k, int32_t* 
   }
 }
 
-// Those of the panel of b that column `first` and step `step` of the panels along k are in.
-void Gemm::a_zeros(const Call& call, const ChunkOffsets& at, int first, int step, int32_t* to) const {
-  const int64_t panel = b_n_panels_ ? first / b_n_panels_.length : 0;
-  zero_points(a_zero_, call, at.a_zero + panel * a_zero_panels_.n.stride + step * a_zero_panels_.k.stride, m_, to);
-}
-
-void Gemm::b_zeros(const Call& call, const ChunkOffsets& at, int first, int columns, int step, int32_t* to) const {
-  for (int n = 0, here; n < columns; n += here) {
-    const Panels::Run run = b_zero_panels_.n.run(first + n, columns - n);
-    here = run.members;
-    const int64_t from = run.panel * b_zero_panels_.n.stride + run.first * b_zero_.axes[0].stride;
-    zero_points(b_zero_, call, at.b_zero + from + step * b_zero_panels_.k.stride, here, to + n);
-  }
-}
-
-// How many columns from `first` on are multiplied at once: of panels that vectors end with, and a has the same zero points in.
-int Gemm::columns_alike(const Call& call, const ChunkOffsets& at, int k, int first, int32_t* zeros) const {
-  const int width = b_n_panels_ ? static_cast<int>(b_n_panels_.length) : at.n;
-  if (width >= at.n - first || width % kOverrun != 0) return std::min(width, at.n - first);
-  if (!a_zero_panels_.n) return at.n - first;
-  int end = first + width;
-  for (; end < at.n; end += width) {
-    for (int step = 0; step < (a_zero_panels_.k ? steps(k) : 1); ++step) {
-      a_zeros(call, at, first, step, zeros);
-      a_zeros(call, at, end, step, zeros + m_);
-      if (!std::equal(zeros, zeros + m_, zeros + m_)) return end - first;
-    }
-  }
-  return at.n - first;
-}
-
-// Columns from `first` on: all steps at once where those have the same zero points.
-void Gemm::add_byte_columns(const Call& call, const ChunkOffsets& at, GemmI8& g, int first, int32_t* zeros) const {
-  const int all = g.m + g.n;
-  const auto read = [&](int step, int32_t* to) {
-    a_zeros(call, at, first, step, to);
-    b_zeros(call, at, first, g.n, step, to + g.m);
-  };
-  g.a_zero = zeros;
-  g.b_zero = zeros + g.m;
-  read(0, zeros);
-  bool same = true;
-  for (int step = 1; (a_zero_panels_.k || b_zero_panels_.k) && same && step < steps(g.k); ++step) {
-    read(step, zeros + all);
-    same = std::equal(zeros, zeros + all, zeros + all);
-  }
-  if (same) return simd().gemm_i8(g);
-  GemmI8 part = g;
-  for (int step = 0, left = g.k; step < steps(g.k); ++step, left -= g.k_panel) {
-    read(step, zeros);
-    part.k = std::min(g.k_panel, left);
-    part.a = g.a + step * g.a_k_panel;
-    part.b = g.b + step * g.b_k_panel;
-    part.accumulate = g.accumulate || step != 0;
-    simd().gemm_i8(part);
-  }
-}
-
 void Gemm::add_bytes(const Call& call, const ChunkOffsets& at, int32_t* sums, bool accumulate) const {
-  auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, 2 * static_cast<size_t>(m_ + at.n) * 4));
   GemmI8 g{};
   g.a = a_.in(call) + at.a;
   g.a_m = a_m_.stride;
   g.a_k = a_k_.stride;
+  g.b = b_.in(call) + at.b;
   g.b_k = b_k_.stride;
   g.b_n = b_n_.stride;
+  g.c = sums;
   g.c_m = n_;
   g.m = m_;
+  g.n = at.n;
   g.k = static_cast<int>(call.k_count);
   g.a_signed = a_.dtype == params::dtype::i8;
   g.b_signed = b_.dtype == params::dtype::i8;
   g.accumulate = accumulate;
-  g.k_panel = static_cast<int>(b_k_panels_.length);
-  g.a_k_panel = g.k_panel * g.a_k;
-  g.b_k_panel = b_k_panels_.stride;
-  g.b_n_panel = b_n_panels_.stride;
-  for (int n = 0; n < at.n; n += g.n) {
-    const Panels::Run run = b_n_panels_.run(n, at.n - n);
-    g.n = columns_alike(call, at, g.k, n, zeros);
-    g.n_panel = g.n > run.members ? run.members : 0;
-    g.b = b_.in(call) + at.b + run.panel * b_n_panels_.stride + run.first * b_n_.stride;
-    g.c = sums + n;
-    add_byte_columns(call, at, g, n, zeros);
-  }
+  zeros_.multiply(call, at.a_zero, at.b_zero, g);
 }
 
 void Gemm::run_wide(const Call& call, const ChunkOffsets& at) const {
