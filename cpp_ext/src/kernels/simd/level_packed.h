@@ -67,32 +67,40 @@ static void widen_columns(const PackedWeights& w, int n, int part, float* y) {
   }
 }
 
-// Where columns are whole the compiler knows it: calls with a constant are of their own.
+// Adds the products of MR rows of a to `part` columns of c. weights(block, use) calls use(weights) for each row along k of a
+// block, and returns its scales. Scaled: those are in the weights.
+template <bool Scaled, int MR, class Weights>
+OD_INLINE void add_products(const PackedWeights& w, const float* a, ptrdiff_t a_m, int part, float* c, Weights weights) {
+  F sums[MR];
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) sums[m] = load_part(c + m * w.n, part);
+  for (int block = 0; block < w.blocks; ++block) {
+    F made[MR]{};
+    F* to = Scaled ? sums : made;
+    const F scale = weights(block, [&](F weight) {
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; ++m) to[m] = fma(splat(a[m * a_m]), weight, to[m]);
+      ++a;
+    });
+    if constexpr (!Scaled) {
+#pragma GCC unroll 4
+      for (int m = 0; m < MR; ++m) sums[m] = fma(made[m], scale, sums[m]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < MR; ++m) store_part(c + m * w.n, sums[m], part);
+}
+
+// Inlined once for whole vectors: a `part` that is known takes no mask.
 template <bool Bytes, bool Scaled, int MR>
 OD_INLINE void multiply_columns(const PackedWeights& w, const float* a, ptrdiff_t a_m, int n, int part, float* c) {
   const Columns load{part};
   const uint8_t* x = w.x + n;
-  F sums[MR];
-#pragma GCC unroll 4
-  for (int m = 0; m < MR; ++m) sums[m] = load(c + m * w.n + n);
-  for (int block = 0; block < w.blocks; ++block) {
+  add_products<Scaled, MR>(w, a, a_m, part, c + n, [&](int block, auto use) __attribute__((always_inline)) {
     const auto shared = Shared<Bytes, Scaled>::make(w, ptrdiff_t{block} * w.n + n, load);
-    F made[MR]{};
-    F* to = Scaled ? sums : made;
-    for (int row = 0; row < w.rows; ++row, x += w.n) {
-      shared.each(load(x), [&](F weight) {
-#pragma GCC unroll 4
-        for (int m = 0; m < MR; ++m) to[m] = fma(splat(a[m * a_m]), weight, to[m]);
-        ++a;
-      });
-    }
-    if constexpr (!Scaled) {
-#pragma GCC unroll 4
-      for (int m = 0; m < MR; ++m) sums[m] = fma(made[m], shared.scale, sums[m]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int m = 0; m < MR; ++m) store_part(c + m * w.n + n, sums[m], part);
+    for (int row = 0; row < w.rows; ++row, x += w.n) shared.each(load(x), use);
+    return shared.scale;
+  });
 }
 
 // So few columns that a vector has some rows of bytes, and a block whole vectors of them.
@@ -106,33 +114,18 @@ static void multiply_narrow(const PackedWeights& w, const float* a, ptrdiff_t a_
   for (int i = 0; i < rows; ++i) row[i] = (lane_index() & splat_i(w.n - 1)) + splat_i(i * w.n);
   const auto load = [&](auto* p) { return __builtin_shuffle(few(p), row[0]); };
   const uint8_t* x = w.x;
-  F sums[MR];
-#pragma GCC unroll 4
-  for (int m = 0; m < MR; ++m) sums[m] = few(c + m * w.n);
-  for (int block = 0; block < w.blocks; ++block) {
+  add_products<Scaled, MR>(w, a, a_m, w.n, c, [&](int block, auto use) __attribute__((always_inline)) {
     const auto shared = Shared<Bytes, Scaled>::make(w, ptrdiff_t{block} * w.n, load);
-    F made[MR]{};
-    F* to = Scaled ? sums : made;
     for (const uint8_t* end = x + w.rows * w.n; x < end; x += kLanes) {
       F parts[Bytes ? 1 : 2];
       F* part = parts;
       shared.each(widen_bytes(x), [&](F weight) { *part++ = weight; });
       for (int i = 0; i < rows; ++i) {
-        for (const F weight : parts) {
-          const F own = __builtin_shuffle(weight, row[i]);
-#pragma GCC unroll 4
-          for (int m = 0; m < MR; ++m) to[m] = fma(splat(a[m * a_m]), own, to[m]);
-          ++a;
-        }
+        for (const F weight : parts) use(__builtin_shuffle(weight, row[i]));
       }
     }
-    if constexpr (!Scaled) {
-#pragma GCC unroll 4
-      for (int m = 0; m < MR; ++m) sums[m] = fma(made[m], shared.scale, sums[m]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int m = 0; m < MR; ++m) store_part(c + m * w.n, sums[m], w.n);
+    return shared.scale;
+  });
 }
 
 template <bool Bytes, bool Scaled, int MR>
