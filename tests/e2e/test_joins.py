@@ -345,6 +345,14 @@ def quantised(function: str, y_zero: int) -> onnx.ModelProto:
     return proto
 
 
+def both_ways(model: onnx.ModelProto, target: str = "npu2") -> tuple[device.LoadedStep, device.LoadedStep]:
+    """The model's step with its runs recorded, and by the engine alone."""
+    step = od.compile(model, target, fallback="error").device_step
+    sessions = (device.DeviceSession(find_device(target), threads=1, record=on) for on in ("on", "off"))
+    recording, engine = (device.LoadedStep(session, step) for session in sessions)
+    return recording, engine
+
+
 @pytest.mark.parametrize("own", ["zero point", "table"])
 def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
     """Tiles of output channels, whose constants lie apart, are joined: each reads its own."""
@@ -352,11 +360,7 @@ def test_each_tile_has_its_own(own: str, reports: list[dict[str, Any]]) -> None:
     if own == "table":
         function = "d = DequantizeLinear(q, ys, yz) f = Sigmoid(d) y = QuantizeLinear(f, ws, xz)"
     feed = {"x": np.random.default_rng(6).integers(0, 255, (1, 64, 14, 14), np.uint8)}
-    step = od.compile(quantised(function, 77), fallback="error").device_step
-    recording, engine = (
-        device.LoadedStep(device.DeviceSession(find_device("npu2"), threads=1, record=on), step)
-        for on in ("on", "off")
-    )
+    recording, engine = both_ways(quantised(function, 77))
     for _ in range(3):
         before = recording.run(feed)["y"].copy()
     assert recording.report().recorded == ("played",)
@@ -401,11 +405,7 @@ def test_each_panel_of_a_product_has_its_own(product: str, own: str, reports: li
     for name, value in {**scales, **zeros, "w": rng.integers(0, 256, (members, columns), np.uint8)}.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
     feed = {"x": rng.integers(0, 256, (rows, members), np.uint8)}
-    step = od.compile(proto, fallback="error").device_step
-    recording, engine = (
-        device.LoadedStep(device.DeviceSession(find_device("npu2"), threads=1, record=on), step)
-        for on in ("on", "off")
-    )
+    recording, engine = both_ways(proto)
     for _ in range(3):
         before = recording.run(feed)["y"].copy()
     assert recording.report().recorded == ("played",)
@@ -436,11 +436,7 @@ def test_what_two_tiles_write_is_from_the_later_one(reports: list[dict[str, Any]
         20,
         (("w", (49, 1, 1, 3)), ("b", (49,))),
     )
-    step = od.compile(case.model(), "npu1", fallback="error").device_step
-    recording, engine = (
-        device.LoadedStep(device.DeviceSession(find_device("npu1"), threads=1, record=on), step)
-        for on in ("on", "off")
-    )
+    recording, engine = both_ways(case.model(), "npu1")
     for seed in range(3):
         before = recording.run(case.feed(seed))["y"].copy()
     assert recording.report().recorded == ("played",)
