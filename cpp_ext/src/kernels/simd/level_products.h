@@ -156,7 +156,16 @@ OD_INLINE I pair_vector(const GemmI8& g, int k, int n) {
 static void pack_b_rows(const GemmI8& g, int groups, ptrdiff_t panel, uint32_t flip, uint32_t* packed) {
   constexpr int kColumns = 4 * kLanes;
   const I flips = splat_i(static_cast<int32_t>(flip * 0x01010101u));
-  for (int q = 0; q < groups; ++q) {
+  int q = 0;
+#if OD_INTERLEAVES_NEIGHBOURS
+  for (const bool few = g.n == kLanes || g.n == 2 * kLanes; few && g.b_k == g.n && q < g.k / kGroup; ++q) {
+    I words[2];
+    interleave_neighbours(g.b + q * kGroup * g.b_k, g.n, words);
+    store_i(packed + q * kLanes, words[0] ^ flips);
+    if (g.n > kLanes) store_i(packed + q * kLanes + panel, words[1] ^ flips);
+  }
+#endif
+  for (; q < groups; ++q) {
     const uint8_t* row = g.b + q * kGroup * g.b_k;
     const int there = g.k - q * kGroup;
     for (int n = 0; n < g.n; n += kColumns) {

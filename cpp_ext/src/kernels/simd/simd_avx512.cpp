@@ -76,6 +76,20 @@ OD_INLINE void interleave_bytes(const I (&rows)[4], I (&words)[4]) {
   words[2] = (I)pick_lanes<0x88>(pick_lanes<0xEE>(w0, w1), pick_lanes<0xEE>(w2, w3));
   words[3] = (I)pick_lanes<0xDD>(pick_lanes<0xEE>(w0, w1), pick_lanes<0xEE>(w2, w3));
 }
+// The same of rows of 16 or 32 bytes that lie side by side.
+#define OD_INTERLEAVES_NEIGHBOURS 1
+OD_INLINE void interleave_neighbours(const uint8_t* rows, int columns, I (&words)[2]) {
+  const __m512i quads = _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400);  // bytes of four words in turn
+  if (columns == 16) {
+    const __m512i by_column = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    words[0] = (I)_mm512_shuffle_epi8(_mm512_maskz_permutexvar_epi32(0xFFFF, by_column, _mm512_loadu_si512(rows)), quads);
+    return;
+  }
+  const __m512i by_column = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27), further = _mm512_set1_epi32(4);
+  const __m512i first = _mm512_loadu_si512(rows), second = _mm512_loadu_si512(rows + 64);
+  words[0] = (I)_mm512_shuffle_epi8(_mm512_permutex2var_epi32(first, by_column, second), quads);
+  words[1] = (I)_mm512_shuffle_epi8(_mm512_permutex2var_epi32(first, _mm512_add_epi32(by_column, further), second), quads);
+}
 // y[i] = entries[x[i]] of whole vectors, by AVX-512 VBMI; returns of how many.
 [[gnu::target("avx512vbmi")]] static size_t look_up_vectors(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n) {
   __m512i part[4];
