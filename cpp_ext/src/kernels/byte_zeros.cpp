@@ -55,7 +55,7 @@ int ByteZeros::columns_alike(const Zeros& zeros, int first, int left) const {
   if (!a_columns_) return left;
   int32_t *const own = zeros.made, *const next = own + zeros.m;
   for (int behind = width; behind < left; behind += width) {
-    for (int step = 0; step < (a_steps_ ? steps(zeros.k) : 1); ++step) {
+    for (int step = 0; step < steps(zeros.k); ++step) {
       read_a(zeros, first, step, own);
       read_a(zeros, first + behind, step, next);
       if (!std::equal(own, next, next)) return behind;

@@ -11,7 +11,7 @@ OD_INLINE F low_nibbles(I level) { return as_floats(level & splat_i(15)); }
 OD_INLINE F high_nibbles(I level) { return as_floats((I)((U)level >> 4)); }
 #endif
 
-// A NaN, as one whose lower half is empty: sums of its bits do not become numbers.
+// A NaN, as one whose lower half is empty, as Bf16::nearest wants it.
 OD_INLINE F plain_nan(F x) { return x != x ? (F)splat_as<uint32_t>(0x7FC00000u) : x; }
 
 // What the weights of a block in some columns share. Bytes: weights of 8 bits; Scaled: times their scales, in bf16.
@@ -29,8 +29,7 @@ struct Shared {
   [[gnu::always_inline]] F weight(F level) const {
     const F v = level - zero;
     if constexpr (!Scaled) return v;
-    const U bits = (U)(v * scale);  // a NaN here is one of plain_nan, or the processor's own
-    return (F)((bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u);
+    return (F)(Bf16::nearest(v * scale) & 0xFFFF0000u);  // a NaN here is one of plain_nan, or the processor's own
   }
   // Calls use(weights) for each row along k of a row of bytes.
   template <class Use>

@@ -96,15 +96,11 @@ struct Bf16 {
   using Word = float;
   using Narrow = Halves;
   OD_INLINE F widen(Narrow x) { return (F)(__builtin_convertvector(x, U) << 16); }
-  OD_INLINE Narrow narrow(F x) {  // to nearest even; a NaN stays one
-    const U bits = (U)x;
-    const U rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    return __builtin_convertvector(x != x ? (bits >> 16 | 0x40u) : rounded, Halves);
-  }
-  OD_INLINE F rounded(F x) {  // widen(narrow(x)), in its place
-    const U bits = (U)x;
-    return (F)((x != x ? (bits | 0x400000u) : (bits + 0x7FFFu + (bits >> 16 & 1u))) & 0xFFFF0000u);
-  }
+  // The upper half of each word is x to nearest even, unless that is a NaN whose lower half is not empty.
+  OD_INLINE U nearest(F x) { return (U)x + 0x7FFFu + ((U)x >> 16 & 1u); }
+  OD_INLINE U upper(F x) { return x != x ? ((U)x | 0x400000u) : nearest(x); }  // a NaN stays one
+  OD_INLINE Narrow narrow(F x) { return __builtin_convertvector(upper(x) >> 16, Halves); }
+  OD_INLINE F rounded(F x) { return (F)(upper(x) & 0xFFFF0000u); }  // widen(narrow(x)), in its place
 };
 
 struct F16 {
