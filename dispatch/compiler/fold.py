@@ -37,16 +37,17 @@ def fold_constants(graph: Graph, *, dequantise: bool = False) -> Graph:
     """The graph with every node computed whose inputs are all constant, and known Ifs inlined.
 
     Weights stay the integers that they are until ``integers`` has seen them: they become floats only where
-    ``dequantise``.
+    ``dequantise``, or where shapes follow from them, as quantisers leave shape arithmetic of floats.
 
     Raises:
         ModelError: constants beyond ``limits``.
     """
     while True:
         foldable: list[Node] = []
-        known = set(graph.constants)
+        known, of_shapes = set(graph.constants), operand_cone(graph)
         for node in graph.nodes:
-            if (dequantise or _folds(node)) and may_evaluate(node) and known.issuperset(node.reads):
+            may = may_evaluate(node) and (dequantise or _folds(node, of_shapes))
+            if may and known.issuperset(node.reads):
                 foldable.append(node)
                 known.update(node.writes)
         graph, changed = inline_branches(_fold(graph, foldable, _CONSTANT))
@@ -54,9 +55,9 @@ def fold_constants(graph: Graph, *, dequantise: bool = False) -> Graph:
             return prune(graph)
 
 
-def _folds(node: Node) -> bool:
-    """Whether it may before the rules of integers were tried."""
-    return node.op_type != "DequantizeLinear"
+def _folds(node: Node, of_shapes: Collection[str]) -> bool:
+    """Whether it may before the rules of integers were tried. ``of_shapes`` are what shapes follow from."""
+    return node.op_type != "DequantizeLinear" or not of_shapes.isdisjoint(node.writes)
 
 
 def specialise(
@@ -135,7 +136,7 @@ def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
         tainted = not of_input and not depends.isdisjoint(node.reads)
         if tainted:
             depends.update(node.writes)
-        if not (may_evaluate(node) and _folds(node)) or decided.issuperset(node.writes):
+        if not (may_evaluate(node) and _folds(node, of_shapes)) or decided.issuperset(node.writes):
             continue
         concrete = asks_shape(node) and graph.value(node.inputs[0]).is_concrete
         shown = not graph.output_names.isdisjoint(node.writes)  # an output is for the device to make

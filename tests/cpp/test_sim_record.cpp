@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "sim/record/occurrences.h"
 #include "sim/record/segments.h"
 #include "test_xrt_support.h"
 
@@ -51,6 +52,29 @@ TEST(Segments, EvenPatternsAreOneBlock) {
     for (uint32_t j = 0; j < 4; ++j)
       for (uint32_t i = 0; i < 5; ++i) builder.add(Space(Space::kDdr, 0), 1000 * k + 100 * j + 10 * i, 2);
   EXPECT_EQ(builder.take().size(), 1u);
+}
+
+// Of no contents: they are distinguished by where they lie.
+const CallableOperation* operation(uintptr_t which) { return reinterpret_cast<const CallableOperation*>(16 * (1 + which)); }
+
+TEST(Occurrences, CoresWithoutATileLeaveThemOut) {
+  Occurrences occurrences;
+  const CallableOperation *const norm = operation(0), *const product = operation(1);
+  const uint32_t wide = 0, narrow = 1;  // cores
+  EXPECT_EQ(occurrences.begin(wide, norm), 0u);
+  EXPECT_EQ(occurrences.begin(wide, product), 1u);
+  EXPECT_EQ(occurrences.begin(narrow, product), 1u);
+  EXPECT_EQ(occurrences.begin(wide, norm), 2u);
+  EXPECT_EQ(occurrences.begin(narrow, norm), 2u) << "its first one is the other's second";
+  EXPECT_EQ(occurrences.begin(narrow, product), 3u) << "and it may be ahead";
+  EXPECT_EQ(occurrences.begin(wide, product), 3u);
+  EXPECT_EQ(occurrences.count(), 4u);
+}
+
+TEST(Occurrences, OfOneOperationFollowEachOther) {
+  Occurrences occurrences;
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(occurrences.begin(0, operation(0)), i);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(occurrences.begin(1, operation(0)), i);
 }
 
 // Every word knows who wrote it last.

@@ -77,6 +77,40 @@ def test_shape_arithmetic_folds_for_concrete_shapes(batch: int) -> None:
     assert special.value("y").shape == (batch, 12)
 
 
+QUANTISED_CHAIN = [
+    node("Shape", "x", "s"),
+    node("Gather", "s zero", "n"),
+    node("Cast", "n", "f", to=FLOAT),
+    node("QuantizeLinear", "f scale point", "q"),
+    node("DequantizeLinear", "q scale point", "d"),
+    node("DequantizeLinear", "four scale point", "two"),
+    node("Mul", "d two", "m"),
+    node("Cast", "m", "i", to=INT64),
+    node("Concat", "i minus", "t", axis=0),
+    node("Reshape", "x t", "r"),
+    node("DequantizeLinear", "weight scale point", "w"),
+    node("MatMul", "r w", "y"),
+]
+
+
+def test_shape_arithmetic_folds_as_a_quantiser_left_it() -> None:
+    """Weights stay integers all the same."""
+    graph = graph_of(
+        QUANTISED_CHAIN,
+        {"x": (FLOAT, ["N", 6])},
+        ["y"],
+        **CHAIN_WEIGHTS,
+        scale=np.float32(0.5),
+        point=np.uint8(0),
+        four=np.uint8([4]),
+        weight=np.ones((3, 2), np.uint8),
+    )
+    special = specialise(graph, {"x": (5, 6)}, {})
+    assert types(special) == ["Reshape", "DequantizeLinear", "MatMul"]
+    assert special.value("r").shape == (10, 3)
+    assert special.constants["weight"].dtype == np.uint8
+
+
 def test_a_shape_that_is_an_output_is_not_folded() -> None:
     graph = graph_of([node("Shape", "x", "y")], {"x": (FLOAT, [2, 3])}, ["y"])
     assert types(specialise(graph, {"x": (2, 3)}, {})) == ["Shape"]

@@ -56,8 +56,8 @@ class StoredWords {
 // Whether `next` lies behind the words, in the chunk and in device memory.
 bool goes_on(const Stored& one, const Stored& next) { return one.argument == next.argument && one.first + one.words == next.first && one.local + one.words == next.local; }
 
-// Divides the occurrences by cores. The n-th time that a core begins an operation is taken for the n-th of every core; one that
-// had no tile the first time counts fewer, and its tiles are then among those of another occurrence. False if each is of one core.
+// Divides the occurrences by cores: tiles of different ones may have been taken for one (see Occurrences). False if each is of
+// one core.
 bool divide(Dataflow& flow, const std::vector<uint32_t>& occurrences) {
   std::map<uint32_t, uint32_t> first_core;  // of each occurrence: it keeps its number
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> others;

@@ -205,15 +205,12 @@ uint32_t Recorder::view_of(const MemoryPart& memory, MemoryRange range) {
   return at->second;
 }
 
-// Blocks of different operations may be equal: the n-th time that a core begins with one is the n-th of every core.
-uint32_t Recorder::occurrence_of(CoreState& state, const KernelCall& call) {
+uint32_t Recorder::occurrence_of(CoreState& state, uint32_t core, const KernelCall& call) {
   const CallableOperation* const operation = call.operation.get();
   if (!state.block_read && state.operation == operation) return state.occurrence;
   state.block_read = false;
   state.operation = operation;
-  const auto next = static_cast<uint32_t>(occurrences_.size());
-  const uint32_t begun = state.begun[operation]++;
-  return state.occurrence = occurrences_.try_emplace({operation, begun}, next).first->second;
+  return state.occurrence = occurrences_.begin(core, operation);
 }
 
 bool Recorder::holds(const MemoryPart& memory, MemoryRange range, uint32_t segment) {
@@ -227,13 +224,15 @@ bool Recorder::holds(const MemoryPart& memory, MemoryRange range, uint32_t segme
 }
 
 // The unit that the call goes on with, or a new one.
-uint32_t Recorder::unit_of(CoreState& state, const MemoryPart& memory, const KernelCall& call) {
+uint32_t Recorder::unit_of(CoreState& state, const Core& core, const KernelCall& call) {
+  const MemoryPart& memory = memory_of(core);
   const MemoryRange& out = call.chunks[params::kOutPort];
-  const uint32_t occurrence = occurrence_of(state, call);
+  const uint32_t occurrence = occurrence_of(state, core.index, call);
   if (call.step == 0) {
     Unit unit;
     unit.operation = call.operation;
     unit.occurrence = occurrence;
+    unit.core = core.index;
     unit.out_bytes = out.bytes;
     unit.scratch_bytes = call.scratch.bytes;
     flow_.units.push_back(std::move(unit));
@@ -273,11 +272,9 @@ void Recorder::record_begin(const Core& core, const KernelCall* call) {
     traced.views[port] = view_of(memory, chunk);
     if (refused()) return;
   }
-  state.unit = traced.unit = unit_of(state, memory, *call);
+  state.unit = traced.unit = unit_of(state, core, *call);
   if (refused()) return;
-  Unit& unit = flow_.units[state.unit];
-  unit.core = core.index;
-  ++unit.calls;
+  ++flow_.units[state.unit].calls;
   flow_.calls.push_back(traced);
   state.call = *call;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a run down while the engine makes it and another executor does it.
 #pragma once
-#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "sim/execute/executor.h"
 #include "sim/record/dataflow.h"
 #include "sim/record/descriptors.h"
+#include "sim/record/occurrences.h"
 
 namespace onedispatch::sim {
 
@@ -43,7 +43,7 @@ class Recorder final : public Executor {
   // After the run.
   Descriptors descriptors() const { return bds_.take(); }
   Dataflow take() {
-    flow_.occurrences = static_cast<uint32_t>(occurrences_.size());
+    flow_.occurrences = occurrences_.count();
     return std::move(flow_);
   }
 
@@ -54,7 +54,6 @@ class Recorder final : public Executor {
     const CallableOperation* operation = nullptr;
     uint32_t unit = 0;
     KernelCall call;  // under way
-    std::unordered_map<const CallableOperation*, uint32_t> begun;
   };
 
   bool refused() const { return !flow_.refusal.empty(); }
@@ -77,8 +76,8 @@ class Recorder final : public Executor {
   void write(const Channel& channel, const Slice& slice);
   Pieces& pieces_of(const Memory& memory) { return pieces_.try_emplace(&memory, memory.valid.words()).first->second; }
   uint32_t view_of(const MemoryPart& memory, MemoryRange range);
-  uint32_t occurrence_of(CoreState& core, const KernelCall& call);
-  uint32_t unit_of(CoreState& state, const MemoryPart& memory, const KernelCall& call);
+  uint32_t occurrence_of(CoreState& state, uint32_t core, const KernelCall& call);
+  uint32_t unit_of(CoreState& state, const Core& core, const KernelCall& call);
   bool holds(const MemoryPart& memory, MemoryRange range, uint32_t segment);
   void set(const MemoryPart& memory, MemoryRange range, uint32_t& segment, Space space);
 
@@ -91,7 +90,7 @@ class Recorder final : public Executor {
   std::vector<Slice> slices_;
   std::unordered_map<const Memory*, Pieces> pieces_;  // of memories that the run wrote to, or asked for
   std::unordered_map<uint32_t, CoreState> cores_;
-  std::map<std::pair<const CallableOperation*, uint32_t>, uint32_t> occurrences_;
+  Occurrences occurrences_;
   struct SliceHash {
     size_t operator()(const Slice& s) const {
       return (s.segment * 0x9E3779B97F4A7C15ull ^ s.offset) * 0xC2B2AE3D27D4EB4Full ^ s.words;
