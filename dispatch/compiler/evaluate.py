@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.frontend.exporter import infer_values
+from onedispatch.dispatch.frontend.exporter import infer_values, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.host.regions import HostRegion
 from onedispatch.operators.declarations.registry import MICROSOFT, custom_mapping
@@ -47,6 +48,48 @@ def evaluate(
     Raises:
         ModelError: the results are beyond ``limits``.
     """
+    distinct, same = _distinct(nodes)
+    names = None if wanted is None else frozenset(same.get(name, name) for name in wanted)
+    made, done = _evaluate(graph, distinct, known, names)
+    gave = {name for node in done for name in node.writes}
+    done = [node for node in nodes if all(same.get(name, name) in gave for name in node.writes)]
+    gave = {id(node) for node in done}
+    needed = {name for node in nodes if id(node) not in gave for name in node.reads}
+    others = {name: made[first] for name, first in same.items() if first in made}
+    kept = {name: array for name, array in others.items() if wanted is None or name in wanted | needed}
+    return made | kept, done
+
+
+def _distinct(nodes: Sequence[Node]) -> tuple[list[Node], dict[str, str]]:
+    """``nodes`` without those that compute what an earlier one does, as where exporters write the conversion of
+    a weight for each of its readers; and what these would make: names, with those of the same values.
+    """
+    first: dict[tuple[Any, ...], Node] = {}
+    same: dict[str, str] = {}
+    distinct = []
+    for node in nodes:
+        reads = tuple(same.get(name, name) for name in node.inputs)
+        settings = _settings(node)
+        key = (node.domain, node.op_type, node.opset, reads, tuple(map(bool, node.outputs)), settings)
+        earlier = node if settings is None else first.setdefault(key, node)
+        if earlier is node:
+            distinct.append(node if reads == node.inputs else rewired(node, reads, node.outputs))
+        else:
+            same.update((name, one) for name, one in zip(node.outputs, earlier.outputs, strict=True) if name)
+    return distinct, same
+
+
+def _settings(node: Node) -> tuple[tuple[str, Any], ...] | None:
+    """The attributes, as a key; None where one is not of numbers and strings."""
+    lists = {name: tuple(v) if isinstance(v, list) else (v,) for name, v in node.attributes.items()}
+    plain = all(isinstance(part, (int, float, str, bytes)) for values in lists.values() for part in values)
+    return tuple(sorted(lists.items())) if plain else None
+
+
+def _evaluate(
+    graph: Graph, nodes: Sequence[Node], known: Mapping[str, Array], wanted: frozenset[str] | None
+) -> tuple[dict[str, Array], list[Node]]:
+    """``evaluate`` of nodes that are all different."""
     done = [node for node in nodes if asks_shape(node) and graph.value(node.inputs[0]).is_concrete]
     made = {node.outputs[0]: _shape_value(graph, node) for node in done}
     given = {id(node) for node in done}

@@ -244,7 +244,7 @@ void RecordingBuilder::order() {
   made_->written = order_.written();
 }
 
-// What is stored, by parts.
+// Sorts what is stored by parts.
 void RecordingBuilder::group() {
   std::vector<uint32_t> next(made_->parts.size() + 1, 0);
   for (const Stored& one : stored_) ++next[one.part + 1];
@@ -254,14 +254,14 @@ void RecordingBuilder::group() {
   stored_.swap(grouped);
 }
 
-// Of what is stored there: calls use(place, pieces) with the words that nothing else there overwrites.
+// Calls use(place, pieces) for each of the places among what is stored, with the words that nothing else there overwrites.
 template <typename Use>
-void RecordingBuilder::written_last(std::vector<size_t> places, Use use) const {
-  std::sort(places.begin(), places.end(), [this](size_t a, size_t b) { return stored_[a].order > stored_[b].order; });
+void RecordingBuilder::written_last(const std::vector<Stored>& all, std::vector<size_t> places, Use use) const {
+  std::sort(places.begin(), places.end(), [&all](size_t a, size_t b) { return all[a].order > all[b].order; });
   StoredWords later(places_);
   for (const size_t i : places) {
     std::vector<Stored> pieces;
-    later.add_new(stored_[i], [&](const Stored& piece) { pieces.push_back(piece); });
+    later.add_new(all[i], [&](const Stored& piece) { pieces.push_back(piece); });
     use(i, std::move(pieces));
   }
 }
@@ -275,7 +275,7 @@ void RecordingBuilder::cut() {
   }
   std::map<size_t, std::vector<Stored>> left;  // of what was cut
   for (const auto& [occurrence, own] : rewriting) {
-    written_last(own, [&](size_t i, std::vector<Stored> pieces) {
+    written_last(stored_, own, [&](size_t i, std::vector<Stored> pieces) {
       if (pieces.size() != 1 || pieces[0].words != stored_[i].words) left.emplace(i, std::move(pieces));
     });
   }
@@ -315,12 +315,10 @@ void RecordingBuilder::move_kept() {
   made_->blocks.swap(blocks);
 }
 
-// What others read on the chip is stored to an argument of its own.
+// What others read on the chip lies in an argument of its own.
 void RecordingBuilder::keep() {
   kept_.reuse(level_, order_.on_chip());
   move_kept();
-  const std::vector<Stored> stored = kept_.stored();
-  stored_.insert(stored_.end(), stored.begin(), stored.end());
   made_->kept_words = static_cast<uint32_t>(kept_.words());
   if (kept_.words() * 4 > UINT32_MAX) throw NotRecordable{"what stays on the chip has " + counted(kept_.words(), "word")};
   auto kept = std::make_shared<DdrRegion>();
@@ -329,17 +327,20 @@ void RecordingBuilder::keep() {
 }
 
 // No word is written by two of the parts: they run side by side. It is left to the group whose tile wrote it last.
-void RecordingBuilder::share(const Join& join, std::vector<JoinedPart>& parts) const {
+void RecordingBuilder::share(const Join& join, std::vector<JoinedPart>& parts) {
   const std::map<uint32_t, uint32_t> groups = join.groups();
-  std::vector<size_t> places;
+  std::vector<Stored> all;
   std::map<uint32_t, StoredWords> left;  // by group
   for (const auto& [tile, group] : groups) {
     left.try_emplace(group, places_);
-    auto at = std::lower_bound(stored_.begin(), stored_.end(), tile, [](const Stored& one, uint32_t part) { return one.part < part; });
-    for (; at != stored_.end() && at->part == tile; ++at) places.push_back(static_cast<size_t>(at - stored_.begin()));
+    const auto [first, end] = stored_of(stored_, tile);
+    all.insert(all.end(), first, end);
+    kept_.for_stored(tile, [&all](const Stored& one) { all.push_back(one); });
   }
-  written_last(std::move(places), [&](size_t i, const std::vector<Stored>& pieces) {
-    for (const Stored& piece : pieces) left.at(groups.at(stored_[i].part)).add(piece);
+  std::vector<size_t> places(all.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  written_last(all, std::move(places), [&](size_t i, const std::vector<Stored>& pieces) {
+    for (const Stored& piece : pieces) left.at(groups.at(all[i].part)).add(piece);
   });
   for (JoinedPart& part : parts) {
     std::vector<Stored> own;
@@ -362,7 +363,7 @@ void RecordingBuilder::join() {
   for (uint32_t i = 0; i < flow_.units.size(); ++i) occurrences[made_->parts[i].occurrence].push_back(i);
   std::vector<Stored> stored;
   replaced_.assign(made_->parts.size(), 0);
-  Patterns patterns(*made_, stored_);
+  Patterns patterns(*made_, stored_, kept_);
   for (const auto& [occurrence, parts] : occurrences) {
     Join join(*made_, parts, patterns, places_);
     std::vector<JoinedPart> joined = join.make();
@@ -397,9 +398,12 @@ void RecordingBuilder::join() {
       made_->parts.push_back(part);
     }
   }
-  const auto is_left_out = [&](const Stored& one) { return replaced_[one.part] != 0 || (one.argument == regions_.size() && kept_.is_repeated(one.part)); };
-  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), is_left_out), stored_.end());
+  const auto is_replaced = [this](const Stored& one) { return replaced_[one.part] != 0; };
+  stored_.erase(std::remove_if(stored_.begin(), stored_.end(), is_replaced), stored_.end());
   stored_.insert(stored_.end(), stored.begin(), stored.end());
+  for (uint32_t unit = 0; unit < flow_.units.size(); ++unit)
+    if (replaced_[unit] == 0 && !kept_.is_repeated(unit)) kept_.for_stored(unit, [this](const Stored& one) { stored_.push_back(one); });
+  group();
   auto& all = made_->operations;
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());

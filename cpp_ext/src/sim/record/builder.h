@@ -34,9 +34,9 @@ class RecordingBuilder {
   void move_kept();
   void keep();
   void join();
-  void share(const Join& join, std::vector<JoinedPart>& parts) const;
+  void share(const Join& join, std::vector<JoinedPart>& parts);
   template <typename Use>
-  void written_last(std::vector<size_t> places, Use use) const;
+  void written_last(const std::vector<Stored>& all, std::vector<size_t> places, Use use) const;
   void store_all();
   void sort();
 

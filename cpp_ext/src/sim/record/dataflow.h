@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run moved and computed, by where every word came from.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/record/segments.h"
@@ -29,6 +31,13 @@ struct DdrAccess {
 struct Stored {
   uint32_t part, order, argument, first, local, words;  // order: among all, as they happened
 };
+
+// What the part stores, of all that is sorted by parts.
+inline auto stored_of(const std::vector<Stored>& sorted, uint32_t part) {
+  const auto before = [](const Stored& one, uint32_t number) { return one.part < number; };
+  const auto first = std::lower_bound(sorted.begin(), sorted.end(), part, before);
+  return std::pair(first, std::lower_bound(first, sorted.end(), part + 1, before));
+}
 
 // A kernel call: its operation is its unit's.
 struct FlowCall {

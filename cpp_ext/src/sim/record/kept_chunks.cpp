@@ -14,8 +14,6 @@ namespace {
 
 constexpr uint32_t kAlignment = 16;  // words: that of vectors
 
-uint32_t words_of(uint32_t bytes) { return (bytes + 3) / 4; }
-
 uint64_t whole_vectors(uint64_t words) { return (words + kAlignment - 1) / kAlignment * kAlignment; }
 
 bool same_block(const RunBlock& a, const RunBlock& b) {
@@ -125,7 +123,7 @@ void KeptChunks::lay_out(uint32_t occurrence) {
   const std::unique_ptr<const OperationShape> shape = flow_.units[units[0]].operation->shape();
   std::vector<uint32_t> again;
   if (shape == nullptr || !is_grid(units, *shape, again)) return;
-  auto outputs = outputs_of(*shape, words_of(flow_.units[units[0]].out_bytes));
+  auto outputs = outputs_of(*shape, out_words(units[0]));
   if (!outputs) return;  // each has words of its own, those that repeat a tile too
   tensors_[occurrence] = std::move(*outputs);
   repeated_.insert(again.begin(), again.end());
@@ -150,7 +148,7 @@ const KeptChunks::Chunk& KeptChunks::place(uint32_t unit) {
     chunk.outputs = &tensor->second;
     chunk.origin = origin_of(unit);
   } else {
-    const uint64_t words = whole_vectors(words_of(flow_.units[unit].out_bytes));
+    const uint64_t words = whole_vectors(out_words(unit));
     chunk.base = room(words);
     chunk.words = static_cast<uint32_t>(words);
   }
@@ -237,23 +235,6 @@ void KeptChunks::reuse(const std::vector<uint32_t>& levels, const std::vector<Or
 uint32_t KeptChunks::moved(uint32_t first) const {
   const auto piece = std::prev(moved_.upper_bound(first));
   return piece->second + (first - piece->first);
-}
-
-std::vector<Stored> KeptChunks::stored() {
-  std::vector<Stored> all;
-  std::vector<uint32_t> units;
-  for (uint32_t unit = 0; unit < chunks_.size(); ++unit)
-    if (chunks_[unit].known) units.push_back(unit);
-  for (const auto& [occurrence, outputs] : tensors_)  // unread ones, too: their neighbours may be joined with them
-    units.insert(units.end(), units_[occurrence].begin(), units_[occurrence].end());
-  std::sort(units.begin(), units.end());
-  units.erase(std::unique(units.begin(), units.end()), units.end());
-  for (const uint32_t unit : units) {
-    for_runs(unit, 0, words_of(flow_.units[unit].out_bytes), [&](uint32_t first, uint32_t local, uint32_t words) {
-      all.push_back({unit, 0, argument_, first, local, words});
-    });
-  }
-  return all;
 }
 
 }  // namespace onedispatch::sim

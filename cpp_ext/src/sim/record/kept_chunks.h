@@ -44,8 +44,17 @@ class KeptChunks {
   // its last reader. moved() maps a word's old place to its new one.
   void reuse(const std::vector<uint32_t>& levels, const std::vector<Order::Handed>& handed);
   uint32_t moved(uint32_t first) const;
-  // What units that others read leave there, by units; more than one unit may leave the same words.
-  std::vector<Stored> stored();
+  // Whether the unit's out chunk lies there: others read it, or its neighbours', with which it may be joined.
+  bool has(uint32_t unit) const { return chunks_[unit].known || tensors_.count(flow_.units[unit].occurrence) != 0; }
+  // Calls use(stored) for each run of words that the unit leaves there; more than one unit may leave the same words. Few
+  // are asked for in the end: those of a large network take much more memory than all else.
+  template <typename Use>
+  void for_stored(uint32_t unit, Use use) {
+    if (!has(unit)) return;
+    for_runs(unit, 0, out_words(unit), [&](uint32_t first, uint32_t local, uint32_t words) {
+      use(Stored{unit, 0, argument_, first, local, words});
+    });
+  }
   // Units whose words another one leaves, too.
   bool is_repeated(uint32_t unit) const { return repeated_.count(unit) != 0; }
   uint64_t words() const { return words_; }
@@ -85,6 +94,7 @@ class KeptChunks {
   };
 
   const Chunk& place(uint32_t unit);
+  uint32_t out_words(uint32_t unit) const { return (flow_.units[unit].out_bytes + 3) / 4; }
   uint32_t room(uint64_t words);
   std::vector<Moved> all();
   static uint32_t fit(std::vector<Life*> lives);

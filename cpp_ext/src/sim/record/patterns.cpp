@@ -64,11 +64,13 @@ Patterns::Place Patterns::of_view(uint32_t index) {
   return known = place();
 }
 
-Patterns::Place Patterns::of_out(uint32_t part) {
-  Place& known = outs_[part];
+Patterns::Place Patterns::of_out(uint32_t unit) {
+  Place& known = outs_[unit];
   if (known.pattern != ~0u) return known;
-  auto at = std::lower_bound(stored_.begin(), stored_.end(), part, [](const Stored& one, uint32_t number) { return one.part < number; });
-  for (; at != stored_.end() && at->part == part; ++at) builder_.add(Space(Space::kDdr, at->argument), at->first, at->local, at->words);
+  const auto add = [this](const Stored& one) { builder_.add(Space(Space::kDdr, one.argument), one.first, one.local, one.words); };
+  const auto [first, end] = stored_of(stored_, unit);
+  std::for_each(first, end, add);
+  kept_.for_stored(unit, add);
   next_ = builder_.take();
   return known = place();
 }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sim/record/kept_chunks.h"
 #include "sim/record/recording.h"
 
 namespace onedispatch::sim {
@@ -21,11 +22,12 @@ class Patterns {
     uint32_t first = 0;  // the least word
   };
 
-  // `stored` is sorted by parts.
-  Patterns(const Recording& recording, const std::vector<Stored>& stored) : recording_(recording), stored_(stored), views_(recording.views.size()), outs_(recording.parts.size()) {}
+  // `stored` is sorted by parts; what is kept goes without it.
+  Patterns(const Recording& recording, const std::vector<Stored>& stored, KeptChunks& kept)
+      : recording_(recording), stored_(stored), kept_(kept), views_(recording.views.size()), outs_(recording.parts.size()) {}
 
   Place of_view(uint32_t view);
-  Place of_out(uint32_t part);
+  Place of_out(uint32_t unit);
   // Good until the next call.
   const Runs& runs(uint32_t pattern);
 
@@ -43,6 +45,7 @@ class Patterns {
 
   const Recording& recording_;
   const std::vector<Stored>& stored_;
+  KeptChunks& kept_;
   std::vector<Place> views_, outs_;  // that were asked for
   std::unordered_map<Pattern, uint32_t, Hash, Equal> numbers_;
   std::vector<const Pattern*> patterns_;  // by number

@@ -42,8 +42,12 @@ class Recorder final : public Executor {
   const std::string& refusal() const { return flow_.refusal; }
   // After the run.
   Descriptors descriptors() const { return bds_.take(); }
+  // What it keeps apart is left: it is of no use without the flow, and large.
   Dataflow take() {
     flow_.occurrences = occurrences_.count();
+    joined_.clear();
+    views_.clear();
+    pieces_.clear();
     return std::move(flow_);
   }
 
