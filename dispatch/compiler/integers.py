@@ -2,7 +2,7 @@
 """Quantised models in integers: the tables of ``rules/integers.py`` applied to a graph.
 
 Rounds of four steps, until none finds anything. QuantizeLinear of what DequantizeLinear has just made of the
-same integers goes; so does the second of two alike. A mover goes before the DequantizeLinear that feeds it,
+same integers goes; so does the second of two alike, and Identity. A mover goes before the DequantizeLinear that feeds it,
 or behind the QuantizeLinear that reads it, so that operators and their integers meet. A bound that saturation
 keeps goes. A group becomes its operator on integers, where that maps. None of these changes a number but the
 last, which rounds sums of integers once where floats would round every step.
@@ -117,23 +117,30 @@ def _made(index: Index, node: Node) -> Edge | str:
 
 
 def _without_repeats(graph: Graph) -> Graph:
-    """Without QuantizeLinear of what has just been dequantised from the same integers, or as another one."""
+    """Without QuantizeLinear of what has just been dequantised from the same integers, or as another one; and
+    without Identity, by which exporters share constants."""
     index, instead = Index.of(graph), dict[str, str]()
-    captured = {name for node in graph.nodes for name in node.captured}
+    seen = graph.output_names | {name for node in graph.nodes for name in node.captured}
     kept: dict[str, list[Edge]] = {}  # by the value that is quantised
     folded, gone = [], set[str]()
-    for node in filter(_is_quantiser, graph.nodes):
-        edge, before = _edge(graph, node, node.outputs[0]), _read(index, node.inputs[0])
-        twins = [*([before] if before else []), *kept.get(node.inputs[0], ())]
-        twin = next((one for one in twins if one.equals(edge, graph)), None)
-        if twin is None or edge.tensor in graph.output_names or edge.tensor in captured:
-            kept.setdefault(node.inputs[0], []).append(edge)
-            continue
-        instead[edge.tensor] = instead.get(twin.tensor, twin.tensor)
-        origin = graph.origins.get(node.name)
+
+    def leave_out(node: Node, name: str, why: str) -> None:
+        instead[node.outputs[0]] = instead.get(name, name)
         gone.add(node.name)
-        for one in origin.nodes if origin is not None else (node,):
-            folded.append(Folded(one.name, one.op_type, f"its integers are those of {twin.tensor}"))
+        origin = graph.origins.get(node.name)
+        folded.extend(Folded(one.name, one.op_type, why) for one in (origin.nodes if origin else (node,)))
+
+    for node in graph.nodes:
+        if _is_quantiser(node):
+            edge, before = _edge(graph, node, node.outputs[0]), _read(index, node.inputs[0])
+            twins = [*([before] if before else []), *kept.get(node.inputs[0], ())]
+            twin = next((one for one in twins if one.equals(edge, graph)), None)
+            if twin is None or edge.tensor in seen:
+                kept.setdefault(node.inputs[0], []).append(edge)
+            else:
+                leave_out(node, twin.tensor, f"its integers are those of {twin.tensor}")
+        elif node.op_type == "Identity" and not node.domain and seen.isdisjoint(node.writes):
+            leave_out(node, node.inputs[0], f"another name of {node.inputs[0]}")
     if not instead:
         return graph
     nodes = [_following(node, instead) for node in graph.nodes if node.name not in gone]

@@ -160,26 +160,44 @@ def _one_type(fit: Fit) -> bool:
 
 
 def _bias_fits(fit: Fit, x: str, w: str, bias: str) -> bool:
-    """True if the bias is quantised with the product of the scales, or is a constant that can be.
+    """True if there is none, or it is quantised with the product of the scales, or a constant that can be."""
+    if bias not in fit.edges and not fit.plain.get(bias):
+        return True
+    if any(fit.edges[one].numbers(fit.graph) is None for one in (x, w)):
+        return False
+    return _in_units(fit, x, w, bias) or _bias_floats(fit, bias) is not None
+
+
+def _in_units(fit: Fit, x: str, w: str, bias: str) -> bool:
+    """True if the bias is int32, quantised with the product of the scales.
 
     onnxruntime uses int32 as they are: another scale of the bias would give other sums.
     """
-    edge, name = fit.edges.get(bias), fit.plain.get(bias, "")
-    scales = [fit.edges[one].numbers(fit.graph) for one in (x, w)]
-    if not edge and not name:
-        return True
-    if scales[0] is None or scales[1] is None:
+    edge = fit.edges.get(bias)
+    own = edge.numbers(fit.graph) if edge is not None else None
+    if edge is None or own is None or edge.dtype != np.int32 or np.any(own[1]) or edge.block:
         return False
-    wanted = _product(fit, x, w)
-    if edge is None:
-        constant = fit.constant(name)
-        return constant is not None and constant.dtype == np.float32
-    own, rank = edge.numbers(fit.graph), len(fit.graph.value(edge.tensor).concrete_shape)
-    if own is None or edge.dtype != np.int32 or np.any(own[1]) or edge.block:
-        return False
+    rank = len(fit.graph.value(edge.tensor).concrete_shape)
     if edge.several(fit.graph) and edge.axis % rank != rank - 1:
         return False
+    wanted = _product(fit, x, w)
     return bool(np.allclose(np.broadcast_arrays(own[0].reshape(-1), wanted)[0], wanted, rtol=1e-4, atol=0.0))
+
+
+def _bias_floats(fit: Fit, bias: str) -> Array | None:
+    """Returns the values of a constant bias, which may have been quantised for another product."""
+    edge = fit.edges.get(bias)
+    if edge is None:
+        constant = fit.constant(fit.plain.get(bias, ""))
+        return constant if constant is not None and constant.dtype == np.float32 else None
+    integers, own = fit.constant(edge.tensor), edge.numbers(fit.graph)
+    if integers is None or own is None or own[0].dtype != np.float32 or edge.block:
+        return None
+    along = [1] * integers.ndim
+    if edge.several(fit.graph):
+        along[edge.axis % integers.ndim] = -1
+    scale, zero = (one.reshape(along) for one in own)
+    return np.asarray((integers.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale)
 
 
 def _product(fit: Fit, x: str, w: str) -> Array:
@@ -190,12 +208,12 @@ def _product(fit: Fit, x: str, w: str) -> Array:
 
 def _bias(fit: Fit, x: str, w: str, bias: str) -> str | Array:
     """Returns the bias in units of the sums: the model's own integers, or its floats, rounded."""
-    if bias in fit.edges:
+    if _in_units(fit, x, w, bias):
         return fit.edges[bias].tensor
-    values = fit.constant(fit.plain.get(bias, ""))
+    values = _bias_floats(fit, bias)
     if values is None:
         return ""
-    units = np.rint(np.asarray(values, np.float32) / _product(fit, x, w))
+    units = np.rint(values / _product(fit, x, w))
     return saturated(units.astype(np.float64), np.dtype(np.int32))
 
 
@@ -248,7 +266,10 @@ def _binary(op_type: str) -> Group:
 
 
 def _gemm(floats: bool = False) -> Group:
-    integers = Condition("a bias that is quantised, or none", lambda fit: not fit.plain.get("c"))
+    exact = Condition(  # floats are not rounded to units of the sums
+        "a bias that is quantised for a times b, or none",
+        lambda fit: not fit.plain.get("c") and ("c" not in fit.edges or _in_units(fit, "a", "b", "c")),
+    )
     return Group(
         "Gemm",
         "a b ?c",
@@ -259,7 +280,7 @@ def _gemm(floats: bool = False) -> Group:
             _per_tensor("a", "y"),
             _along("b", 1, lambda fit, _: 1 - fit.node.attributes.get("transB", 0), "the columns of b"),
             _GEMM_BIAS,
-            *([integers] if floats else []),  # onnxruntime quantises a float bias only for a quantised result
+            *([exact] if floats else []),  # onnxruntime quantises a float bias only for a quantised result
         ),
         derive=_GEMM_DERIVE,
         drops=("beta",),
@@ -374,8 +395,8 @@ class Mover:
 
 
 _PLAIN = (
-    "DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Reshape Slice SpaceToDepth Split "
-    "Squeeze Tile Transpose Unsqueeze"
+    "DepthToSpace Expand Flatten Gather GatherElements GatherND Reshape Slice SpaceToDepth Split Squeeze Tile "
+    "Transpose Unsqueeze"
 )
 MOVERS: dict[str, Mover] = {
     **{op_type: Mover() for op_type in _PLAIN.split()},

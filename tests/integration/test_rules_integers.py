@@ -41,7 +41,7 @@ def first_of(group: Group) -> str:
 
 # How a model breaks a condition, by how the name of that begins; operand -> options of ``integers``.
 BREAKS: dict[str, Any] = {
-    "a constant bias": lambda g: {g.operands.split("?")[1]: {"scale": 0.5}},
+    "a constant bias": lambda g: {g.operands.split("?")[1]: {"scale": 0.5, "constant": False}},
     "alpha=1 and beta=1": lambda _: {"attributes": {"alpha": 2.0}},
     "operands and y of one type": lambda _: {"result": {"dtype": np.int8}},
     "a, b and c of one type": lambda _: {"a": {"dtype": np.int8}},
@@ -161,6 +161,22 @@ def test_scales_by_channel(group: Group, floats: bool) -> None:
         with_bias_in_floats(model, bias, 8 if group.op_type == "Gemm" else 4)
     graph = in_integers(model)
     assert (group.target in operators(graph)) == (not (floats and group.floats))
+    same_numbers(graph, model, apart=1)
+
+
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("group", [row for row in ROWS if row.values[0].target in ("QLinearConv", "QGemm")])  # type: ignore[union-attr]
+@pytest.mark.parametrize("options", [{"axis": 0}, {"zero": 3}], ids=["scales", "one scale"])
+def test_a_constant_bias_may_be_that_of_another_product(group: Group, options: dict[str, int]) -> None:
+    """Exporters share equal biases by Identity; a quantiser then scales them for the first of their readers."""
+    bias = group.operands.split("?")[1]
+    model = group_model(group, **{bias: {"scale": 0.05, **options}})
+    for node in model.nodes:
+        if node.output[0] == bias:
+            node.output[0] = "shared"
+    model.nodes.insert(-2 if group.result else -1, onnx.helper.make_node("Identity", ["shared"], [bias]))
+    graph = in_integers(model)
+    assert (group.target in operators(graph)) == (not group.floats)
     same_numbers(graph, model, apart=1)
 
 
@@ -361,7 +377,7 @@ def test_a_bias_has_scales_of_columns() -> None:
     model = Model()
     model.integers("a", (3, 6))
     model.integers("b", (6, 3), 0.02, dtype=np.int8, constant=True, axis=1)
-    model.integers("c", (3, 3), 0.05 * 0.02, dtype=np.int32, zero=0, constant=True, axis=0)
+    model.integers("c", (3, 3), 0.05 * 0.02, dtype=np.int32, zero=0, axis=0)
     model.node("Gemm", ["a", "b", "c"], ["made"])
     model.quantised("y", "made")
     graph = in_integers(model)
@@ -450,7 +466,7 @@ def test_integers_are_never_nan() -> None:
     model.quantised("y", "made", 0.05)
     model.node("DequantizeLinear", ["y", "y_scale", "y_zero"], ["end"])
     graph = in_integers(model)
-    assert operators(graph) == ["Identity", "DequantizeLinear"]
+    assert operators(graph) == ["DequantizeLinear"]
     same_numbers(graph, model, apart=0)
 
 
