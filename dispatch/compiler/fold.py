@@ -126,7 +126,8 @@ class _Known:
 
 def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
     inputs = {v.name for v in graph.inputs}
-    of_shapes, of_values = operand_cone(graph), decided_cone(graph)
+    of_shapes = operand_cone(graph)
+    of_values = decided_cone(graph) if values else frozenset[str]()
     constant, decided = set(graph.constants), set(graph.decided)
     depends = set(values)  # on values that are given at run time
     result = _Known([], [], [])
