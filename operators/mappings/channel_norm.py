@@ -29,36 +29,50 @@ def scale_and_shift(parameters: Sequence[Any], epsilon: float) -> tuple[Array, A
     return factor, offset - mean * factor
 
 
-@maps("BatchNormalization", notes="inference form; bfloat16 too, with scale and shift rounded to it")
+@maps(
+    "BatchNormalization",
+    dtypes=("float32", "float16"),
+    notes="inference form; float16 in float32; bfloat16 too, with scale and shift rounded to it",
+)
 def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = operands_of(node, ("float32", "bfloat16"))
+    inputs, output = operands_of(node, numpy_names(FLOATS))
     if node.attr("training_mode", 0) or any(x is not None for x in node.outputs[1:]):
         raise Unsupported("BatchNormalization in training mode", "training_mode=0, one output")
     if node.opset < 7 and not node.attr("is_test", 0):
         raise Unsupported(f"BatchNormalization of opset {node.opset} in training mode", "is_test=1")
     epsilon = float(node.attr("epsilon", 1e-5))
+    if output.dtype != np.float16:  # whose range scales may leave
+        return _normalise(node.name, inputs, output, epsilon, lowering)
+    wide = lowering.temp(np.dtype(np.float32), output.shape)
+    widened = [in_float32(node.name, one, lowering) for one in inputs[:5]]
+    _normalise(node.name, widened, wide, epsilon, lowering)
+    emit_converted(node.name, wide, output, lowering)
+
+
+def _normalise(
+    name: str, inputs: Sequence[TensorSpec], output: TensorSpec, epsilon: float, lowering: Lowering
+) -> None:
     x, parameters = inputs[0], inputs[1:5]
     values = [p.value for p in parameters]
-    if all(v is not None for v in values):
-        factor, added = (v.astype(x.dtype) for v in scale_and_shift(values, epsilon))
-        if factor.ndim == 1:
-            lowering.emit(ChannelAffine(node.name, x, factor, added, output, lowering.device))
-        else:
-            operands = [x, lowering.const(factor), lowering.const(added)]
-            lowering.emit(Eltwise(node.name, "muladd", operands, output, lowering.device))
-        return
-    _computed_parameters(node, lowering, inputs, output, epsilon)
+    if any(v is None for v in values):
+        return _computed_parameters(name, inputs, output, epsilon, lowering)
+    factor, added = (v.astype(x.dtype) for v in scale_and_shift(values, epsilon))
+    if factor.ndim == 1:
+        lowering.emit(ChannelAffine(name, x, factor, added, output, lowering.device))
+    else:
+        operands = [x, lowering.const(factor), lowering.const(added)]
+        lowering.emit(Eltwise(name, "muladd", operands, output, lowering.device))
 
 
 def _computed_parameters(
-    node: NodeSpec, lowering: Lowering, inputs: Sequence[TensorSpec], output: TensorSpec, epsilon: float
+    name: str, inputs: Sequence[TensorSpec], output: TensorSpec, epsilon: float, lowering: Lowering
 ) -> None:
     """The same with parameters that are only known at run time: five element-wise steps.
 
     Parameters are [C], or in old models (``spatial=0``) one per element of a sample, which broadcast.
     Narrow ones are widened for all steps but the last.
     """
-    x, device, name, dtype = inputs[0], lowering.device, node.name, np.dtype(np.float32)
+    x, device, dtype = inputs[0], lowering.device, np.dtype(np.float32)
     scale, offset, mean, variance = (in_float32(name, one, lowering) for one in inputs[1:5])
 
     def temp() -> TensorSpec:
