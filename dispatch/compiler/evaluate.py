@@ -52,17 +52,17 @@ def evaluate(
     names = None if wanted is None else frozenset(same.get(name, name) for name in wanted)
     made, done = _evaluate(graph, distinct, known, names)
     gave = {name for node in done for name in node.writes}
-    done = [node for node in nodes if all(same.get(name, name) in gave for name in node.writes)]
-    gave = {id(node) for node in done}
-    needed = {name for node in nodes if id(node) not in gave for name in node.reads}
+    gave |= {name for name, first in same.items() if first in gave}
+    needed = {name for node in nodes if not gave.issuperset(node.writes) for name in node.reads}
+    done = [node for node in nodes if gave.issuperset(node.writes)]
     others = {name: made[first] for name, first in same.items() if first in made}
     kept = {name: array for name, array in others.items() if wanted is None or name in wanted | needed}
     return made | kept, done
 
 
 def _distinct(nodes: Sequence[Node]) -> tuple[list[Node], dict[str, str]]:
-    """``nodes`` without those that compute what an earlier one does, as where exporters write the conversion of
-    a weight for each of its readers; and what these would make: names, with those of the same values.
+    """``nodes`` without those that compute what an earlier one does, as where exporters convert a weight for
+    each of its readers; and what these would make: names, with those of the same values.
     """
     first: dict[tuple[Any, ...], Node] = {}
     same: dict[str, str] = {}

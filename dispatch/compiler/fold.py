@@ -22,6 +22,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.host_work import HostWork, timed
 from onedispatch.dispatch.compiler.evaluate import asks_shape, evaluate, may_evaluate
 from onedispatch.dispatch.compiler.inline import inline_branches, is_if
+from onedispatch.dispatch.compiler.sequences import inline_sequences
 from onedispatch.dispatch.frontend.decided import Budget, decided_cone, deciding_inputs
 from onedispatch.dispatch.frontend.exporter import OwnInference, infer_values
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
@@ -55,7 +56,7 @@ def fold_constants(graph: Graph, *, dequantise: bool = False) -> Graph:
             return prune(graph)
 
 
-def _folds(node: Node, of_shapes: Collection[str]) -> bool:
+def _folds(node: Node, of_shapes: frozenset[str]) -> bool:
     """Whether it may before the rules of integers were tried. ``of_shapes`` are what shapes follow from."""
     return node.op_type != "DequantizeLinear" or not of_shapes.isdisjoint(node.writes)
 
@@ -68,9 +69,10 @@ def specialise(
 ) -> Graph:
     """The graph for concrete input shapes and values of shape-deciding inputs.
 
-    Shapes of all edges are inferred as far as they can be; shape arithmetic is folded, Ifs
-    whose condition is known by then are inlined. ``decided`` of the result are values that only
-    operands which decide shapes may take. ``own`` infers nodes that ONNX has no schema for.
+    Shapes of all edges are inferred as far as they can be; shape arithmetic is folded, Ifs whose condition
+    is known by then are inlined, sequences whose members are known give way to these. ``decided`` of the
+    result are values that only operands which decide shapes may take. ``own`` infers nodes that ONNX has no
+    schema for.
 
     Raises:
         ModelError: shapes that contradict each other, or beyond ``limits``.
@@ -91,7 +93,8 @@ def specialise(
         made, folded = _decided(folded, known, {**graph.constants, **folded.constants, **graph.decided})
         changed = bool(made) or len(folded.nodes) < len(graph.nodes)
         graph, inlined = inline_branches(replace(folded, decided={**graph.decided, **made}))
-        if changed or inlined:
+        graph, apart = inline_sequences(graph)
+        if changed or inlined or apart:
             continue
         if propagate or not _may_propagate(graph):
             return prune(_drop_shape_arithmetic(graph))

@@ -2,10 +2,10 @@
 """Quantised models in integers: the tables of ``rules/integers.py`` applied to a graph.
 
 Rounds of four steps, until none finds anything. QuantizeLinear of what DequantizeLinear has just made of the
-same integers goes; so does the second of two alike, and Identity. A mover goes before the DequantizeLinear that feeds it,
-or behind the QuantizeLinear that reads it, so that operators and their integers meet. A bound that saturation
-keeps goes. A group becomes its operator on integers, where that maps. None of these changes a number but the
-last, which rounds sums of integers once where floats would round every step.
+same integers goes; so does the second of two alike, and Identity. A mover goes before the DequantizeLinear
+that feeds it, or behind the QuantizeLinear that reads it, so that operators and their integers meet. A bound
+that saturation keeps goes. A group becomes its operator on integers, where that maps. None of these changes a
+number but the last, which rounds sums of integers once where floats would round every step.
 
 Each DequantizeLinear and QuantizeLinear that is left has a remark that says why.
 """
@@ -122,7 +122,7 @@ def _without_repeats(graph: Graph) -> Graph:
     index, instead = Index.of(graph), dict[str, str]()
     seen = graph.output_names | {name for node in graph.nodes for name in node.captured}
     kept: dict[str, list[Edge]] = {}  # by the value that is quantised
-    folded, gone = [], set[str]()
+    folded, gone = list[Folded](), set[str]()
 
     def leave_out(node: Node, name: str, why: str) -> None:
         instead[node.outputs[0]] = instead.get(name, name)

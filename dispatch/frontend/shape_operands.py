@@ -75,11 +75,11 @@ _ALSO_DATA: Positions = {
     "Range": (0, 1, 2),
 }
 
-# What converts and computes shape operands: bfloat16 must not round on the way. Quantisers leave theirs in it.
+# What converts and computes shape operands, as quantisers leave it, too: bfloat16 must not round on the way.
 _SHAPE_ARITHMETIC = frozenset(
-    "Abs Add Cast Ceil Clip Concat ConstantOfShape DequantizeLinear Div Equal Expand Floor Gather Greater Identity "
-    "Less Max Min Mod Mul Neg Not QuantizeLinear Range ReduceProd ReduceSum Reshape Round Slice Split Sqrt Squeeze "
-    "Sub Tile Transpose Unsqueeze Where".split()
+    "Abs Add Cast Ceil Clip Concat ConstantOfShape DequantizeLinear Div Equal Expand Floor Gather Greater "
+    "Identity Less Max Min Mod Mul Neg Not QuantizeLinear Range ReduceProd ReduceSum Reshape Round Slice "
+    "Split Sqrt Squeeze Sub Tile Transpose Unsqueeze Where".split()
 )
 
 

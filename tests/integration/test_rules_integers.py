@@ -168,7 +168,7 @@ def test_scales_by_channel(group: Group, floats: bool) -> None:
 @pytest.mark.parametrize("group", [row for row in ROWS if row.values[0].target in ("QLinearConv", "QGemm")])  # type: ignore[union-attr]
 @pytest.mark.parametrize("options", [{"axis": 0}, {"zero": 3}], ids=["scales", "one scale"])
 def test_a_constant_bias_may_be_that_of_another_product(group: Group, options: dict[str, int]) -> None:
-    """Exporters share equal biases by Identity; a quantiser then scales them for the first of their readers."""
+    """Exporters share equal biases by Identity; a quantiser scales them for the first of their readers."""
     bias = group.operands.split("?")[1]
     model = group_model(group, **{bias: {"scale": 0.05, **options}})
     for node in model.nodes:
