@@ -237,7 +237,9 @@ TEST(ChunkPatterns, ChunksThatLieAlikeAreOne) {
   views.add(720, 3, 51, 8);
   views.add(720, 3, 50, 8, 1);
   const std::vector<Stored> none;
-  Patterns patterns(views.recording, none);
+  const Dataflow nothing;
+  KeptChunks kept(nothing, views.recording, 1);
+  Patterns patterns(views.recording, none, kept);
   const Patterns::Place one = patterns.of_view(0), other = patterns.of_view(1);
   EXPECT_EQ(one.pattern, other.pattern);
   EXPECT_EQ(one.first, 100u);
@@ -254,7 +256,10 @@ TEST(ChunkPatterns, WhatIsStoredInSeveralPlacesLiesNowhere) {
   Recording recording;
   recording.parts.resize(2);
   const std::vector<Stored> stored{{0, 0, 0, 40, 0, 8}, {0, 1, 0, 60, 8, 8}, {1, 2, 0, 80, 0, 8}, {1, 3, 0, 90, 4, 8}};
-  Patterns patterns(recording, stored);
+  Dataflow flow;
+  flow.units.resize(2);
+  KeptChunks kept(flow, recording, 1);
+  Patterns patterns(recording, stored, kept);
   EXPECT_EQ(patterns.runs(patterns.of_out(0).pattern).size(), 2u);
   EXPECT_TRUE(patterns.runs(patterns.of_out(1).pattern).empty());
 }
