@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.dtypes import FLOATS, WIDE
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
@@ -29,7 +29,7 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device
 
-TYPES = f"{FLOATS} i32 u32"
+TYPES = f"{FLOATS} i32 u32 {WIDE}"
 
 
 def _cost() -> e.Expr:
@@ -63,12 +63,12 @@ CUMULATIVE = declare(
         cost=_cost(),
         # ASSUMPTION: 96 instructions: a loop across lines and one of shifted sums, for sums and products.
         code_bytes=1536,
-        summary="out[o][n][i] = sum or product of x[o][0..n][i] in f32, int32 or uint32; integers wrap",
+        summary="out[o][n][i] = sum or product of x[o][0..n][i] in f32 or integers, which wrap",
     )
 )
 
 
-LEAST, WIDE = 16, 32  # members of a line that make a vector, and that make a run of some bursts
+LEAST, LONG = 16, 32  # members of a line that make a vector, and that make a run of some bursts
 NARROW = 8  # members of a line that are enough for one nest to be cheaper than several
 MOST_BLOCKS = 64  # that follow one another; a nest costs as much as moving some 100 KB
 
@@ -104,9 +104,9 @@ class Cumulative(Operator):
         length, beside = x.shape[self.axis], prod(x.shape[self.axis + 1 :])
         everywhere = LEAST * self.device.columns * self.device.core_rows  # so that no core is without work
         short = 3 * length * NARROW <= room  # two chunks to read, one to write
-        if short or x.element.per_word > 1 or beside < LEAST or self.output.size < everywhere * length:
+        if short or x.element.itemsize != 4 or beside < LEAST or self.output.size < everywhere * length:
             return 0
-        blocks = -(-4 * length * WIDE // room)
+        blocks = -(-4 * length * LONG // room)
         return -(-length // blocks) if blocks <= MOST_BLOCKS else 0
 
     def _blocks(self) -> Iterator[Nest]:
@@ -140,7 +140,9 @@ class Cumulative(Operator):
 
     def reference(self, *arrays: Array) -> Array:
         product, exclusive, reverse = (self.flags.get(f) for f in ("product", "exclusive", "reverse"))
-        x = np.moveaxis(arrays[0].astype(word_of(self.inputs[0].element)), self.axis, 0)
+        row = self.inputs[0].element
+        word = row.numpy if row.name == WIDE else word_of(row)
+        x = np.moveaxis(arrays[0].astype(word), self.axis, 0)
         x = x[::-1] if reverse else x
         if exclusive:
             x = np.concatenate([np.full_like(x[:1], product or 0), x[:-1]])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.dtypes import WIDE
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.cumulative import TYPES, Cumulative
@@ -31,7 +32,7 @@ def emit_cumulative(
         lowering.emit(Cumulative(name, x, output, axis, lowering.device, **flags))
         return
     except Unsupported:
-        if x.shape[axis] <= BLOCK:
+        if x.shape[axis] <= BLOCK or x.element.name == WIDE:
             raise
     word, product = word_of(x.element), flags["product"]
     if x.element.per_word > 1:  # rounded once, and words lie without padding
@@ -94,7 +95,12 @@ def _joined(
         emit_converted(name, reshaped(target, output.shape, lowering), output, lowering)
 
 
-@maps("CumSum", "CumProd", dtypes=numpy_names(TYPES), notes="axes of any length")
+@maps(
+    "CumSum",
+    "CumProd",
+    dtypes=numpy_names(TYPES),
+    notes="axes of any length; of int64 as long as a core holds",
+)
 def map_cumulative(node: NodeSpec, lowering: Lowering) -> None:
     x, given, output = node.input(0), node.input(1), node.outputs[0]
     if x is None or given is None or output is None:

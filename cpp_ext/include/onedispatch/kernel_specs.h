@@ -187,9 +187,9 @@ static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_by
 static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 347, od_conv_scratch, 62, 1,
     od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_cumulative_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
-static const od_operand_spec od_cumulative_operands[] = {{"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 0, 3},
-    {"before", 58, 391u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 3, 2},
-    {"out", 69, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 5, 3}};
+static const od_operand_spec od_cumulative_operands[] = {{"x", 42, 1415u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 0, 3},
+    {"before", 58, 1415u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 3, 2},
+    {"out", 69, 1415u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_axes + 5, 3}};
 static const od_scalar_spec od_cumulative_scalars[] = {{"product", 70, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"exclusive", 71, OD_SCALAR_U32, 0, 1, 0, 2, 0}, {"reverse", 72, OD_SCALAR_U32, 0, 1, 0, 2, 0},
     {"length", 73, OD_SCALAR_U32, 0, 4294967295.0, 0, 2, 0}};
 static const od_step od_cumulative_cost[] = {OD_DEVICE(0), OD_PRESENT(1), OD_TILE(0), OD_MUL, OD_DEVICE(1), OD_TILE(1), OD_BYTES(1), OD_MUL, OD_DEVICE(2), OD_DIV, OD_CEIL, OD_ADD, OD_MUL, OD_ADD,
@@ -199,7 +199,7 @@ static const od_step od_cumulative_cost[] = {OD_DEVICE(0), OD_PRESENT(1), OD_TIL
     OD_DEVICE_BY_DTYPE(6,0,255), OD_ADD, OD_KEPT(1), OD_ADD, OD_MUL, OD_MUL, OD_ADD, OD_ADD, OD_MUL, OD_ADD};
 static const char* const od_cumulative_dims[] = {"o", "i"};
 static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
-static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x1D2DEF01u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 63, 0,
+static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x3C2DAD73u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 63, 0,
     0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
 static const od_axis_spec od_dequantise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::cumulative: out[o][n][i] = sum or product of before[o][i] and x[o][0..n][i], rows whole in their chunks. Floats are
-// computed in f32 and rounded once per element, integers in words, which wrap.
+// computed in f32 and rounded once per element, integers in words, or pairs of them, which wrap.
 #include <algorithm>
+#include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "kernel.h"
 #include "simd/simd.h"
@@ -41,20 +43,43 @@ class Cumulative final : public Kernel {
   }
 
   void run(const Call& call) const override {
+    if (out_ == params::dtype::i64) return run_wide(call);
     with_word(out_, [&](auto word) { run_as<decltype(word)>(call); });
   }
 
  private:
   template <class Word>
   void run_as(const Call& call) const {
-    const int64_t block = width_ * inner_;
-    const auto elements = static_cast<size_t>(outer_ * block);
-    const Word* x = words_in<Word>(x_, call, 0, outer_ * block, kScratchWords);
-    const int64_t by_line = before_.axes[0].stride;
-    const Word* before = before_.present ? words_in<Word>(before_, call, 0, (outer_ - 1) * by_line + inner_, kScratchOtherWords) : nullptr;
-    const Result<Word> result(out_, call, elements);
+    const int64_t elements = outer_ * width_ * inner_;
+    const Word* x = words_in<Word>(x_, call, 0, elements, kScratchWords);
+    const Word* before = before_.present ? words_in<Word>(before_, call, 0, lines_before(), kScratchOtherWords) : nullptr;
+    const Result<Word> result(out_, call, static_cast<size_t>(elements));
+    accumulate(x, before, result.words);
+    result.finish();
+  }
+
+  // In memory of their own: chunks begin at any word.
+  void run_wide(const Call& call) const {
+    const auto elements = static_cast<size_t>(outer_ * width_ * inner_);
+    const int64_t* const x = longs_in(x_, call, elements, kScratchWords);
+    const int64_t* const before = before_.present ? longs_in(before_, call, static_cast<size_t>(lines_before()), kScratchOtherWords) : nullptr;
+    auto* const made = static_cast<int64_t*>(scratch(kScratchResult, elements * sizeof(int64_t)));
+    accumulate(x, before, made);
+    std::memcpy(call.out, made, elements * sizeof *made);
+  }
+
+  static const int64_t* longs_in(const Operand& from, const Call& call, size_t count, ScratchSlot slot) {
+    void* const own = scratch(slot, count * sizeof(int64_t));
+    return static_cast<const int64_t*>(std::memcpy(own, from.in(call), count * sizeof(int64_t)));
+  }
+
+  int64_t lines_before() const { return (outer_ - 1) * before_.axes[0].stride + inner_; }
+
+  template <class Word>
+  void accumulate(const Word* x, const Word* before, Word* made) const {
+    const int64_t block = width_ * inner_, by_line = before_.axes[0].stride;
     for (int64_t o = 0; o < outer_; ++o) {
-      Word* out = result.words + o * block;
+      Word* out = made + o * block;
       const Word* line = before == nullptr ? nullptr : before + o * by_line;
       if (product_) {
         lines(x + o * block, line, out, Word{1}, [](Word a, Word b) { return times(a, b); });
@@ -63,7 +88,6 @@ class Cumulative final : public Kernel {
       }
       std::fill(out + length_ * inner_, out + block, Word{0});
     }
-    result.finish();
   }
 
   // One line after the other from whichever end; the line `before` is what came together so far.
@@ -91,11 +115,13 @@ class Cumulative final : public Kernel {
   static float times(float a, float b) { return a * b; }
   template <class Integer>
   static Integer plus(Integer a, Integer b) {
-    return static_cast<Integer>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+    using Unsigned = std::make_unsigned_t<Integer>;
+    return static_cast<Integer>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
   }
   template <class Integer>
   static Integer times(Integer a, Integer b) {
-    return static_cast<Integer>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
+    using Unsigned = std::make_unsigned_t<Integer>;
+    return static_cast<Integer>(static_cast<Unsigned>(a) * static_cast<Unsigned>(b));
   }
 
   Operand x_, before_;
