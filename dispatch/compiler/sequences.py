@@ -28,7 +28,7 @@ def inline_sequences(graph: Graph) -> tuple[Graph, bool]:
     work = _Members(graph)
     for node in graph.nodes:
         work.take(node)
-    return work.result(), bool(work.folded)
+    return (work.result(), True) if work.folded else (graph, False)
 
 
 @dataclass
@@ -38,6 +38,7 @@ class _Members:
     constants: dict[str, Array] = field(default_factory=dict)
     folded: list[Folded] = field(default_factory=list)
     known: dict[str, list[str]] = field(default_factory=dict)  # by sequence: its members
+    written: set[int] = field(default_factory=set)  # ids of nodes
 
     def __post_init__(self) -> None:
         graph = self.graph
@@ -61,13 +62,14 @@ class _Members:
         self.folded.append(Folded(node.name, node.op_type, f"the members of {node.inputs[0]} are known"))
 
     def result(self) -> Graph:
-        """Without sequences that nothing reads any more."""
+        """Without sequences that nothing reads any more, and members that nothing has taken."""
         read = set(self.graph.output_names)
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if node.outputs[:1] and node.outputs[0] in self.known and read.isdisjoint(node.writes):
+            unread = read.isdisjoint(node.writes)
+            if unread and node.outputs[:1] and node.outputs[0] in self.known:
                 self.folded.append(Folded(node.name, node.op_type, "its members are known"))
-            else:
+            elif not unread or id(node) not in self.written:
                 kept.append(node)
                 read.update(node.reads)
         return self.graph.with_nodes(
@@ -89,6 +91,7 @@ class _Members:
         node = read_node(proto, self.graph.opsets, self.graph.ir_version)
         assert isinstance(node, Node)
         self.nodes.append(node)
+        self.written.add(id(node))
 
     def _unused(self, name: str) -> str:
         """``name``, or that with a number: no value and no node has it."""
