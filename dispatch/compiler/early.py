@@ -10,6 +10,7 @@ from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.compiler.refusals import refused_model
 from onedispatch.dispatch.compiler.rewrite import anchored
+from onedispatch.dispatch.compiler.sequences import of_sequences
 from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.host.bodies import RUN_HERE
@@ -30,6 +31,7 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
         and registry.mapping_for(node.domain, node.op_type) is None
         and not has_body(node, graph.opset_of(node))
         and not anchored(node)
+        and not of_sequences(node)
     ]
     if lines:
         raise refused_model(graph.name, lines)

@@ -81,9 +81,10 @@ def _distinct(nodes: Sequence[Node]) -> tuple[list[Node], dict[str, str]]:
 
 def _settings(node: Node) -> tuple[tuple[str, Any], ...] | None:
     """The attributes, as a key; None where one is not of numbers and strings."""
-    lists = {name: tuple(v) if isinstance(v, list) else (v,) for name, v in node.attributes.items()}
-    plain = all(isinstance(part, (int, float, str, bytes)) for values in lists.values() for part in values)
-    return tuple(sorted(lists.items())) if plain else None
+    lists = {name: v if isinstance(v, list) else [v] for name, v in node.attributes.items()}
+    if not all(isinstance(part, (int, float, str, bytes)) for values in lists.values() for part in values):
+        return None
+    return tuple(sorted((name, repr(values)) for name, values in lists.items()))  # 0.0 and -0.0 differ
 
 
 def _evaluate(

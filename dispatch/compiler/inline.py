@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, NodeProto, helper
@@ -63,7 +64,7 @@ class _Inlining:
     def __post_init__(self) -> None:
         self.constants: dict[str, Array] = dict(self.graph.constants)
         self.values: dict[str, Value] = dict(self.graph.values)
-        self.edges = _edge_names(self.graph, self.branches)
+        self.edges = edge_names(self.graph, self.branches)
         self.node_names = {node.name for node in self.graph.nodes} | set(self.graph.order)
 
     def result(self) -> Graph:
@@ -171,8 +172,11 @@ def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
         info.name = names.get(info.name, info.name)
 
 
-def _edge_names(graph: Graph, branches: Mapping[int, str]) -> set[str]:
-    """Names of values that inlined ones must not take: the graph's, and those of subgraphs that stay."""
+def edge_names(graph: Graph, branches: Mapping[int, str] = MappingProxyType({})) -> set[str]:
+    """Names of values that inlined ones must not take: the graph's, and those of subgraphs that stay.
+
+    ``branches`` is which branch of an If, by its id, does not stay a subgraph.
+    """
     found = {v.name for v in (*graph.inputs, *graph.outputs)} | set(graph.constants) | set(graph.values)
     for node in graph.nodes:
         found.update(node.reads, node.writes)

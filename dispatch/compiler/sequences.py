@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper
 
+from onedispatch.dispatch.compiler.inline import edge_names
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
 
+_MOST_MEMBERS = 1024  # of a tensor that is cut: each is a result of Split
 _AXES_ARE_INPUTS = 13  # opset from which on sizes of Split, and axes of Squeeze and Unsqueeze, are operands
 
 
@@ -31,6 +33,11 @@ def inline_sequences(graph: Graph) -> tuple[Graph, bool]:
     return (work.result(), True) if work.folded else (graph, False)
 
 
+def of_sequences(node: Node) -> bool:
+    """Whether the node may give way to members of a sequence, for some shapes."""
+    return not node.domain and (node.op_type in _MAKES or node.op_type in _TAKES)
+
+
 @dataclass
 class _Members:
     graph: Graph
@@ -41,10 +48,8 @@ class _Members:
     written: set[int] = field(default_factory=set)  # ids of nodes
 
     def __post_init__(self) -> None:
-        graph = self.graph
-        self._taken = {*graph.constants, *graph.values, *graph.order, *(v.name for v in graph.inputs)}
-        for node in graph.nodes:
-            self._taken.update((node.name, *node.reads, *node.writes))
+        names = (node.name for node in self.graph.nodes)
+        self._taken = {*edge_names(self.graph), *names, *self.graph.order}
 
     def take(self, node: Node) -> None:
         makes = _MAKES.get(node.op_type) if not node.domain else None
@@ -115,14 +120,16 @@ class _Members:
 
     def split(self, node: Node) -> list[str] | None:
         shape, axis = self.graph.value(node.inputs[0]).shape, int(node.attributes.get("axis", 0))
+        given = len(node.inputs) > 1 and bool(node.inputs[1])
+        if given and not node.attributes.get("keepdims", 1):  # ONNX ignores it there, onnxruntime does not
+            return None
         if shape is None or not -len(shape) <= axis < len(shape):
             return None
         extent = shape[axis]
         sizes = self._sizes(node, extent) if isinstance(extent, int) else None
-        if sizes is None:
+        if sizes is None or len(sizes) > _MOST_MEMBERS:
             return None
-        drops = len(node.inputs) < 2 or not node.inputs[1]
-        drops = drops and not node.attributes.get("keepdims", 1)
+        drops = not node.attributes.get("keepdims", 1)
         members = [self._unused(f"{node.outputs[0]}/{one}") for one in range(len(sizes))]
         parts = [self._unused(f"{name}/part") for name in members] if drops else members
         self.write(node, "Split", [node.inputs[0]], parts, axis=axis, split=sizes)

@@ -155,6 +155,9 @@ def _along(name: str, index: int, wanted: Callable[[Fit, int], int], what: str) 
     return Condition(f"scales of {name} for {what}", holds)
 
 
+_LOST = 1 / 16  # of a step of the result: what rounding a constant bias may change
+
+
 def _one_type(fit: Fit) -> bool:
     return len({edge.dtype for edge in fit.edges.values()}) == 1
 
@@ -165,7 +168,7 @@ def _bias_fits(fit: Fit, x: str, w: str, bias: str) -> bool:
         return True
     if any(fit.edges[one].numbers(fit.graph) is None for one in (x, w)):
         return False
-    return _in_units(fit, x, w, bias) or _bias_floats(fit, bias) is not None
+    return _in_units(fit, x, w, bias) or _bias_units(fit, x, w, bias) is not None
 
 
 def _in_units(fit: Fit, x: str, w: str, bias: str) -> bool:
@@ -200,6 +203,22 @@ def _bias_floats(fit: Fit, bias: str) -> Array | None:
     return np.asarray((integers.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale)
 
 
+def _bias_units(fit: Fit, x: str, w: str, bias: str) -> Array | None:
+    """Returns a constant bias as int32, in units of the sums; None where these do not hold it, or are too
+    coarse beside the steps of the result."""
+    values, made = _bias_floats(fit, bias), fit.edges.get("y")
+    if values is None:
+        return None
+    product = _product(fit, x, w).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        units = np.rint(values / product)
+        lost = np.abs(units * product - values).max(initial=0.0)
+    most, known = np.iinfo(np.int32).max, made.numbers(fit.graph) if made is not None else None
+    if not np.all(np.abs(units) <= most) or (known is not None and lost > _LOST * float(np.min(known[0]))):
+        return None
+    return np.asarray(units, np.int32)
+
+
 def _product(fit: Fit, x: str, w: str) -> Array:
     """Returns the scale of the int32 sums in float32, per channel if ``w`` has scales per channel."""
     (one, _), (other, _) = (fit.edges[name].numbers(fit.graph) or (np.ones(1), 0) for name in (x, w))
@@ -210,11 +229,8 @@ def _bias(fit: Fit, x: str, w: str, bias: str) -> str | Array:
     """Returns the bias in units of the sums: the model's own integers, or its floats, rounded."""
     if _in_units(fit, x, w, bias):
         return fit.edges[bias].tensor
-    values = _bias_floats(fit, bias)
-    if values is None:
-        return ""
-    units = np.rint(values / _product(fit, x, w))
-    return saturated(units.astype(np.float64), np.dtype(np.int32))
+    units = _bias_units(fit, x, w, bias)
+    return "" if units is None else units
 
 
 def _biased(x: str, w: str, bias: str) -> tuple[Condition, dict[str, Callable[[Fit], str | Array]]]:
