@@ -61,20 +61,29 @@ TEST(Occurrences, CoresWithoutATileLeaveThemOut) {
   Occurrences occurrences;
   const CallableOperation *const norm = operation(0), *const product = operation(1);
   const uint32_t wide = 0, narrow = 1;  // cores
-  EXPECT_EQ(occurrences.begin(wide, norm), 0u);
-  EXPECT_EQ(occurrences.begin(wide, product), 1u);
-  EXPECT_EQ(occurrences.begin(narrow, product), 1u);
-  EXPECT_EQ(occurrences.begin(wide, norm), 2u);
-  EXPECT_EQ(occurrences.begin(narrow, norm), 2u) << "its first one is the other's second";
-  EXPECT_EQ(occurrences.begin(narrow, product), 3u) << "and it may be ahead";
-  EXPECT_EQ(occurrences.begin(wide, product), 3u);
+  EXPECT_EQ(occurrences.begin(wide, norm, {10, 0}), 0u);
+  EXPECT_EQ(occurrences.begin(wide, product, {20, 0}), 1u);
+  EXPECT_EQ(occurrences.begin(narrow, product, {21, 0}), 1u);
+  EXPECT_EQ(occurrences.begin(wide, norm, {30, 0}), 2u);
+  EXPECT_EQ(occurrences.begin(narrow, norm, {31, 0}), 2u) << "its first one is the other's second";
+  EXPECT_EQ(occurrences.begin(narrow, product, {41, 0}), 3u) << "and it may be ahead";
+  EXPECT_EQ(occurrences.begin(wide, product, {40, 0}), 3u);
   EXPECT_EQ(occurrences.count(), 4u);
 }
 
 TEST(Occurrences, OfOneOperationFollowEachOther) {
   Occurrences occurrences;
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(occurrences.begin(0, operation(0)), i);
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(occurrences.begin(1, operation(0)), i);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(occurrences.begin(0, operation(0), {10 * i, 0}), i);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(occurrences.begin(1, operation(0), {10 * i + 1, 0}), i) << "however late";
+}
+
+TEST(Occurrences, BlocksSayWhichWasLeftOut) {
+  Occurrences occurrences;
+  EXPECT_EQ(occurrences.begin(0, operation(0), {10, 0}), 0u);
+  EXPECT_EQ(occurrences.begin(0, operation(1), {20, 0}), 1u);
+  EXPECT_EQ(occurrences.begin(0, operation(0), {30, 0}), 2u);
+  EXPECT_EQ(occurrences.begin(1, operation(0), {31, 0}), 2u) << "its block came behind those of the first";
+  EXPECT_EQ(occurrences.begin(2, operation(0), {5, 8}), 0u) << "an old block, which was not sent again";
 }
 
 // Every word knows who wrote it last.

@@ -165,7 +165,9 @@ void Recorder::record_block(const Core& core, MemoryRange block) {
   const Slice slice = read(*memory.whole, memory.first_word() + block.offset / 4, words_of(block));
   if (refused()) return;
   flow_.deciding.push_back(slice);
-  cores_[core.index].block_read = true;
+  CoreState& state = cores_[core.index];
+  state.block_read = true;
+  state.delivered = {slices_.front().segment, slices_.front().offset};
 }
 
 // Words that no memory held before; null: zeros.
@@ -210,7 +212,7 @@ uint32_t Recorder::occurrence_of(CoreState& state, uint32_t core, const KernelCa
   if (!state.block_read && state.operation == operation) return state.occurrence;
   state.block_read = false;
   state.operation = operation;
-  return state.occurrence = occurrences_.begin(core, operation);
+  return state.occurrence = occurrences_.begin(core, operation, state.delivered);
 }
 
 bool Recorder::holds(const MemoryPart& memory, MemoryRange range, uint32_t segment) {

@@ -55,6 +55,7 @@ class Recorder final : public Executor {
   struct CoreState {
     bool block_read = false;  // since the last call
     uint32_t occurrence = 0;
+    Occurrences::Delivery delivered;  // of the block that it read last
     const CallableOperation* operation = nullptr;
     uint32_t unit = 0;
     KernelCall call;  // under way
