@@ -155,7 +155,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
 GRAPH_PASSES: tuple[Pass, ...] = (
     Pass(
         "specialise",
-        "binds input shapes; infers shapes, folds shape arithmetic and inlines Ifs until nothing changes",
+        "binds input shapes; infers shapes, folds their arithmetic, inlines Ifs and sequences until none is left",
         _specialise,
         requires=(SORTED,),
         ensures=(SORTED, LIVE, SHAPED, INLINED),

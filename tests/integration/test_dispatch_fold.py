@@ -52,6 +52,29 @@ def test_constants_are_computed_once() -> None:
     assert set(graph.constants) == {"d"}
 
 
+def test_what_is_computed_twice_is_one_array() -> None:
+    """But for what differs: an attribute of the other zero gives other signs."""
+    graph = graph_of(
+        [
+            helper.make_node("Transpose", ["w"], ["a"], "a"),
+            helper.make_node("Transpose", ["w"], ["b"], "b"),
+            helper.make_node("Transpose", ["w"], ["c"], "c", perm=[0, 1]),
+            helper.make_node("LeakyRelu", ["b"], ["d"], "d", alpha=0.0),
+            helper.make_node("LeakyRelu", ["a"], ["e"], "e", alpha=-0.0),
+            helper.make_node("Sum", ["x", "a", "b", "c", "d", "e"], ["y"], "y"),
+        ],
+        {"x": (FLOAT, [2, 2])},
+        ["y"],
+        w=np.float32([[1, -2], [3, 4]]),
+    )
+    assert types(graph) == ["Sum"]
+    made = graph.constants
+    assert np.shares_memory(made["a"], made["b"])
+    np.testing.assert_array_equal(made["a"], [[1, 3], [-2, 4]])
+    np.testing.assert_array_equal(made["c"], [[1, -2], [3, 4]])
+    assert np.signbit(made["d"][1, 0]) and not np.signbit(made["e"][1, 0])
+
+
 def test_random_nodes_are_left_alone() -> None:
     graph = graph_of(
         [node("RandomNormal", "", "r", shape=[2]), node("Add", "x r", "y")], {"x": (FLOAT, [2])}, ["y"]

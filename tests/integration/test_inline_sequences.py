@@ -110,6 +110,33 @@ def test_what_is_not_known_stays(given: dict[str, np.ndarray]) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(ours[1:], theirs[1:], strict=True))
 
 
+def test_open_shapes_are_known_when_it_runs() -> None:
+    proto = model(CHUNK.format(at="one"), head="g (float[N, 6] x) => (float[?, ?] y)")
+    session = od.InferenceSession(proto, fallback="error")
+    for rows in (3, 5):
+        x = np.random.default_rng(rows).standard_normal((rows, 6), np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], -x[:, 2:4])
+
+
+def test_members_are_named_unlike_what_is_in_bodies() -> None:
+    """The branch has a sequence of its own under the name that the first member would have."""
+    branch = """
+        b () => (float[?, ?] z) { inner = SequenceConstruct(x, x) z = ConcatFromSequence<axis = 1>(inner) }
+    """
+    taken = f"If(c)<then_branch = {branch}, else_branch = {branch}>"
+    body = f"{CHUNK.format(at='one')} c = Cast<to = 9>(at) d = {taken}"
+    head = "g (float[3, 6] x, int64 at) => (float[?, ?] y, float[?, ?] d)"
+    proto = model(body, head=head)
+    for attribute in proto.graph.node[-1].attribute:
+        for node in attribute.g.node:
+            for names in (node.input, node.output):
+                names[:] = ["s/0" if name == "inner" else name for name in names]
+    given = feed() | {"at": np.asarray(1)}
+    ours, theirs = od.InferenceSession(proto).run(None, given), run_onnxruntime(proto, given)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_member_that_is_not_there_fails_as_before() -> None:
     proto = model(CHUNK.format(at="four"))
     with pytest.raises(od.OneDispatchError):

@@ -181,6 +181,30 @@ def test_a_constant_bias_may_be_that_of_another_product(group: Group, options: d
 
 
 @pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("quantised", [False, True], ids=["floats", "integers"])
+@pytest.mark.parametrize(
+    ("scales", "bias"),
+    [((0.1, 1e-10), 5.5), ((0.5, 0.5), 0.12)],
+    ids=["beyond int32", "between units that are steps of the result"],
+)
+def test_a_constant_bias_that_units_do_not_hold_stays(
+    quantised: bool, scales: tuple[float, float], bias: float
+) -> None:
+    model = Model()
+    model.integers("a", (2, 4), scales[0])
+    model.integers("b", (4, 3), scales[1], dtype=np.int8, constant=True)
+    if quantised:
+        model.integers("c", (3,), bias / 100, dtype=np.int8, zero=0, constant=True)
+    else:
+        model.constant("c", np.full(3, bias, np.float32))
+    model.node("Gemm", ["a", "b", "c"], ["made"])
+    model.quantised("y", "made", 0.05)
+    graph = in_integers(model)
+    assert "QGemm" not in operators(graph) and "a constant bias, or int32" in remarks_of(graph)
+    same_numbers(graph, model, apart=0)
+
+
+@pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("group", "place"), CONDITIONS)
 def test_a_condition_that_fails_is_told(group: Group, place: int) -> None:
     condition = group.where[place]
