@@ -155,7 +155,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
 GRAPH_PASSES: tuple[Pass, ...] = (
     Pass(
         "specialise",
-        "binds input shapes; infers shapes, folds their arithmetic, inlines Ifs and sequences until none is left",
+        "binds and infers shapes, folds shape arithmetic, inlines Ifs and sequences until nothing changes",
         _specialise,
         requires=(SORTED,),
         ensures=(SORTED, LIVE, SHAPED, INLINED),
