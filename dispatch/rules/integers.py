@@ -411,8 +411,8 @@ class Mover:
 
 
 _PLAIN = (
-    "DepthToSpace Expand Flatten Gather GatherElements GatherND Reshape Slice SpaceToDepth Split Squeeze "
-    "Tile Transpose Unsqueeze"
+    "DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Reshape Slice SpaceToDepth Split "
+    "Squeeze Tile Transpose Unsqueeze"
 )
 MOVERS: dict[str, Mover] = {
     **{op_type: Mover() for op_type in _PLAIN.split()},

@@ -311,7 +311,7 @@ def test_quantised_twice_only_for_two_scales() -> None:
 
 
 @pytest.mark.usefixtures("all_maps")
-@pytest.mark.parametrize("op_type", MOVERS)
+@pytest.mark.parametrize("op_type", [one for one in MOVERS if one != "Identity"])  # which goes
 def test_a_mover_takes_integers(op_type: str) -> None:
     graph = in_integers(dequantised(mover_model(op_type, MOVERS[op_type])))
     assert "QuantizeLinear" not in [n.op_type for n in graph.nodes if n.inputs[0] == "made"]
