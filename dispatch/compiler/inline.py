@@ -113,13 +113,13 @@ class _Inlining:
                 raise ModelError(
                     f"node {node.name} (If)", f"a branch that defines {name!r} twice", "distinct names"
                 )
-            names[name] = outer.get(name) or _unique(name, node.name, self.edges)
+            names[name] = outer.get(name) or unique(name, node.name, self.edges)
         return names
 
     def _node(self, parent: Node, proto: NodeProto, name: str, names: Mapping[str, str]) -> None:
         own = NodeProto()
         own.CopyFrom(proto)
-        own.name = _unique(name, parent.name, self.node_names)
+        own.name = unique(name, parent.name, self.node_names)
         own.input[:] = [names.get(n, n) for n in proto.input]
         own.output[:] = [names.get(n, n) for n in proto.output]
         for inner in subgraphs(own):
@@ -141,7 +141,7 @@ class _Inlining:
             source = names.get(info.name, info.name)
             if not name or source == name:
                 continue
-            own = _unique(f"{node.name}/{name}", node.name, self.node_names)
+            own = unique(f"{node.name}/{name}", node.name, self.node_names)
             self._add(node, helper.make_node("Identity", [source], [name], name=own))
 
 
@@ -191,7 +191,7 @@ def edge_names(graph: Graph, branches: Mapping[int, str] = MappingProxyType({}))
     return found
 
 
-def _unique(name: str, parent: str, taken: set[str]) -> str:
+def unique(name: str, parent: str, taken: set[str]) -> str:
     """``name``, or ``parent/name``, or that with a number; ``taken`` learns it."""
     candidate, count = name, 0
     while candidate in taken:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper
 
-from onedispatch.dispatch.compiler.inline import edge_names
+from onedispatch.dispatch.compiler.inline import edge_names, unique
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
 
@@ -89,22 +89,14 @@ class _Members:
         """A node for ``parent``; ``axes`` and ``split`` are operands or attributes."""
         for name in ("axes", "split"):
             if name in attributes and self.graph.opsets.get("", 1) >= _AXES_ARE_INPUTS:
-                inputs = [*inputs, self._unused(f"{parent.name}/{name}")]
+                inputs = [*inputs, unique(f"{parent.name}/{name}", parent.name, self._taken)]
                 self.constants[inputs[-1]] = np.asarray(attributes.pop(name), np.int64)
-        name = self._unused(f"{parent.name}/{op_type}")
+        name = unique(f"{parent.name}/{op_type}", parent.name, self._taken)
         proto: NodeProto = helper.make_node(op_type, inputs, outputs, name, **attributes)
         node = read_node(proto, self.graph.opsets, self.graph.ir_version)
         assert isinstance(node, Node)
         self.nodes.append(node)
         self.written.add(id(node))
-
-    def _unused(self, name: str) -> str:
-        """``name``, or that with a number: no value and no node has it."""
-        own, count = name, 0
-        while own in self._taken:
-            own, count = f"{name}#{count}", count + 1
-        self._taken.add(own)
-        return own
 
     def number(self, node: Node, position: int, absent: int) -> int | None:
         """A constant operand of one element; None if it is not constant."""
@@ -130,8 +122,8 @@ class _Members:
         if sizes is None or len(sizes) > _MOST_MEMBERS:
             return None
         drops = not node.attributes.get("keepdims", 1)
-        members = [self._unused(f"{node.outputs[0]}/{one}") for one in range(len(sizes))]
-        parts = [self._unused(f"{name}/part") for name in members] if drops else members
+        members = [unique(f"{node.outputs[0]}/{one}", node.name, self._taken) for one in range(len(sizes))]
+        parts = [unique(f"{name}/part", node.name, self._taken) for name in members] if drops else members
         self.write(node, "Split", [node.inputs[0]], parts, axis=axis, split=sizes)
         for part, member in zip(parts, members, strict=True) if drops else ():
             self.write(node, "Squeeze", [part], [member], axes=[axis])
@@ -180,7 +172,9 @@ class _Members:
             return False
         axis, parts = int(node.attributes["axis"]), members
         if node.attributes.get("new_axis", 0):
-            parts = [self._unused(f"{node.outputs[0]}/{place}") for place in range(len(members))]
+            parts = [
+                unique(f"{node.outputs[0]}/{place}", node.name, self._taken) for place in range(len(members))
+            ]
             for member, part in zip(members, parts, strict=True):
                 self.write(node, "Unsqueeze", [member], [part], axes=[axis])
         self.write(node, "Concat", parts, [node.outputs[0]], axis=axis)
