@@ -73,6 +73,30 @@ def nd() -> list[Case]:
     ]
 
 
+def box(begin: tuple[int, ...], extents: tuple[int, ...]) -> Input:
+    """Tuples of indices that count through a box, as exporters write what is put into a slice."""
+    at = np.indices(extents).reshape(len(extents), -1).T + np.array(begin)
+    return value(at.reshape(*extents, len(extents)).tolist(), "int64")
+
+
+def slices() -> list[Case]:
+    def of(x: Input, at: Input) -> Case:
+        shape = (*at.shape[:-1], *x.shape[at.shape[-1] :])
+        return case("ScatterND", x, at, Input(shape, x.dtype, x.kind))
+
+    return [
+        of(f32(2, 3, 5), box((0, 0, 0), (2, 3, 5))),  # all of it
+        of(Input((3, 5), "int8", "small"), box((0,), (3,))),
+        of(f32(1, 3, 23, 21), box((0, 0, 1, 1), (1, 3, 22, 20))),  # all but a class token's
+        of(Input((4, 30, 41), "int8", "small"), box((0, 0, 1), (4, 30, 40))),
+        of(Input((4, 30, 41), "float16"), box((1, 0, 0), (2, 30, 41))),
+        of(Input((40, 30), "int64"), box((2, 1), (38, 28))),
+        of(f32(700, 4, 3), box((100,), (600,))),
+        of(f32(60, 60), box((5, 4), (50, 52))),
+        of(f32(9, 9), box((2, 3), (4, 5))),  # too few for copies of what is beside them
+    ]
+
+
 def rounded() -> Case:
     """Sums of half precision: every update rounds, and onnxruntime has none of them."""
     random = np.random.default_rng(5)
@@ -169,5 +193,5 @@ def best(draw: st.DrawFn) -> Case:
     return case("TopK", x, k, axis=axis, largest=draw(st.integers(0, 1)), device=draw(DEVICES), outputs=2)
 
 
-CASES = [*elements(), rounded(), *nd(), *others(), *one_hot(), *top_k()]
+CASES = [*elements(), rounded(), *nd(), *slices(), *others(), *one_hot(), *top_k()]
 FAMILIES = {"scatter": scattered(), "top_k": best()}
