@@ -116,6 +116,21 @@ CASES = {
     "reduced positions": Case(
         "float[1, 320, 29, 31] x", "float[1, 320, 1, 1] y", "y = GlobalAveragePool(x)", 48
     ),
+    # Cores have a part of the weights that no core can hold: a call takes all of it, for each of its gates.
+    "recurrent": Case(
+        "float[3, 2, 24] x",
+        "float[3, 1, 2, 517] y",
+        "y = LSTM<hidden_size = 517>(x, w, r)",
+        24,
+        (("w", (1, 2068, 24)), ("r", (1, 2068, 517))),
+    ),
+    "recurrent, gates that wait": Case(
+        "float[3, 2, 24] x",
+        "float[3, 1, 2, 603] y",
+        "y = GRU<hidden_size = 603, linear_before_reset = 1>(x, w, r)",
+        24,
+        (("w", (1, 1809, 24)), ("r", (1, 1809, 603))),
+    ),
     # Steps, and panels of columns, of bytes.
     "bytes times weights": Case(
         "uint8[130, 768] x",

@@ -43,7 +43,8 @@ class Recurrent final : public Kernel {
     const bool bias = cell_ == cells::gru_ && more_.axes[0].chunk == 1, peepholes = lstm && more_.axes[0].chunk == 3;
     if (more_.present) expect(setup, operand::more, 0, bias || peepholes, "1 of a GRU whose reset gate scales the product, 3 of an LSTM");
     const uint64_t k = std::min(setup.k_tile, setup.k_extent);
-    if (static_cast<uint64_t>(std::max(rows_, n_ * gates_)) * k > params::kCoreMemoryBytes) {
+    const bool in_core = h_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
+    if (in_core && static_cast<uint64_t>(std::max(rows_, n_ * gates_)) * k > params::kCoreMemoryBytes) {
       reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
     }
   }
@@ -90,20 +91,26 @@ class Recurrent final : public Kernel {
     }
     const float* r = r_.f32_in(call) + at.r;
     const Axis &along_k = r_.axes[0], &gate = r_.axes[1], &along_n = r_.axes[2];
-    int64_t r_k = along_k.stride;
-    const bool lies = (n_ == 1 || along_n.stride == 1) && (gates_ == 1 || gate.stride == n_) && r_k >= columns;
-    if (!lies) {  // made so: the gates of a member of k side by side
-      auto* packed = static_cast<float*>(scratch(kScratchColumns, static_cast<size_t>(call.k_count * columns) * sizeof(float)));
-      for (int64_t g = 0; g < gates_; ++g) {
-        for (int64_t n = 0; n < n_; ++n) {
-          const float* from = r + g * gate.stride + n * along_n.stride;
-          float* to = packed + g * n_ + n;
-          for (int64_t k = 0; k < call.k_count; ++k) to[k * columns] = from[k * r_k];
-        }
-      }
-      r = packed;
-      r_k = columns;
+    if (gates_ > 1 && gate.stride != n_ && along_n.stride == 1 && along_k.stride >= n_) {
+      for (int64_t g = 0; g < gates_; ++g) add_product(call, at, r + g * gate.stride, along_k.stride, sums + g * n_, n_);
+      return;
     }
+    const bool lies = (n_ == 1 || along_n.stride == 1) && (gates_ == 1 || gate.stride == n_) && along_k.stride >= columns;
+    if (lies) return add_product(call, at, r, along_k.stride, sums, columns);
+    // Made so: the gates of a member of k side by side.
+    auto* packed = static_cast<float*>(scratch(kScratchColumns, static_cast<size_t>(call.k_count * columns) * sizeof(float)));
+    for (int64_t g = 0; g < gates_; ++g) {
+      for (int64_t n = 0; n < n_; ++n) {
+        const float* from = r + g * gate.stride + n * along_n.stride;
+        float* to = packed + g * n_ + n;
+        for (int64_t k = 0; k < call.k_count; ++k) to[k * columns] = from[k * along_k.stride];
+      }
+    }
+    add_product(call, at, packed, columns, sums, columns);
+  }
+
+  // Adds what n columns of r, whose members of k are r_k apart, make of h to theirs of the sums.
+  void add_product(const Call& call, const ChunkOffsets& at, const float* r, int64_t r_k, float* sums, int64_t n) const {
     GemmF32 product{};
     product.a = h_.f32_in(call) + at.h;
     product.a_m = h_.axes[0].stride;
@@ -111,9 +118,9 @@ class Recurrent final : public Kernel {
     product.b = r;
     product.b_k = r_k;
     product.c = sums;
-    product.c_m = columns;
+    product.c_m = gates_ * n_;
     product.m = static_cast<int>(rows_);
-    product.n = static_cast<int>(columns);
+    product.n = static_cast<int>(n);
     product.k = static_cast<int>(call.k_count);
     product.accumulate = call.k_index != 0;
     simd().gemm_f32(product);
