@@ -46,6 +46,43 @@ TEST(Segments, BlocksHoldTheWordsThatWereAddedInTheirOrder) {
   }
 }
 
+TEST(Segments, BlocksThatTakeTurnsAreKeptOnce) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    BlockBuilder builder;
+    Segments segments;
+    std::vector<std::pair<uint32_t, uint32_t>> expected;
+    const auto add = [&](Space space, uint32_t first, uint32_t run) {
+      builder.add(space, first, run);
+      for (uint32_t i = 0; i < run; ++i) expected.emplace_back(space.bits, space.kind() == Space::kPadding ? first : first + i);
+    };
+    const uint32_t turns = 2 + random() % 30, rounds = 9 + random() % 9, before = random() % 3, behind = random() % 3, rest = random() % turns;
+    std::vector<uint32_t> runs, steps;
+    for (uint32_t t = 0; t < turns; ++t) {
+      runs.push_back(1 + random() % 3);
+      steps.push_back(3 + random() % 9);
+    }
+    for (uint32_t i = 0; i < before; ++i) add(Space(Space::kDdr, 100 + i), 7 * i, 2);
+    for (uint32_t r = 0; r <= rounds; ++r) {
+      for (uint32_t t = 0; t < (r == rounds ? rest : turns); ++t) {
+        const bool padding = t % 5 == 4;
+        add(Space(padding ? Space::kPadding : Space::kOut, t), padding ? 3 : 5000 + steps[t] * r, runs[t]);
+      }
+    }
+    for (uint32_t i = 0; i < behind; ++i) add(Space(Space::kDdr, 200 + i), 7 * i, 2);
+    const uint32_t segment = segments.add(builder.take());
+    EXPECT_LE(segments.blocks(), before + behind + turns + rest);
+    const auto all = static_cast<uint32_t>(expected.size());
+    ASSERT_EQ(segments.words(segment), all);
+    EXPECT_EQ(words_of(segments, segments.whole(segment)), expected);
+    for (int slice = 0; slice < 20; ++slice) {
+      const uint32_t from = random() % all, count = 1 + random() % (all - from);
+      const std::vector<std::pair<uint32_t, uint32_t>> part(expected.begin() + from, expected.begin() + from + count);
+      EXPECT_EQ(words_of(segments, {segment, from, count}), part);
+    }
+  }
+}
+
 TEST(Segments, EvenPatternsAreOneBlock) {
   BlockBuilder builder;
   for (uint32_t k = 0; k < 3; ++k)

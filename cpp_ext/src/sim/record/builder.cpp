@@ -101,6 +101,7 @@ std::shared_ptr<Recording> RecordingBuilder::build() {
   add_stores();
   order();
   keep();
+  forget();
   group();
   join();
   cut();
@@ -324,6 +325,15 @@ void RecordingBuilder::keep() {
   auto kept = std::make_shared<DdrRegion>();
   kept->bytes = kept_.words() * 4;
   places_.push_back(std::move(kept));
+}
+
+// There is an order: what the run moved is of no more use, and large.
+void RecordingBuilder::forget() {
+  flow_.segments = {};
+  flow_.accesses = {};
+  flow_.deciding = {};
+  flow_.views = {};
+  flow_.calls = {};
 }
 
 // No word is written by two of the parts: they run side by side. It is left to the group whose tile wrote it last.

@@ -33,6 +33,7 @@ class RecordingBuilder {
   void cut();
   void move_kept();
   void keep();
+  void forget();
   void join();
   void share(const Join& join, std::vector<JoinedPart>& parts);
   template <typename Use>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of a context that records: on the engine, or as they were recorded.
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -77,6 +79,11 @@ class Staged {
   }
 
   DdrRegions moved_;
+};
+
+// What recordings need while they are made is many times of what they keep: in the end the system has it back.
+struct GivesBack {
+  ~GivesBack() { malloc_trim(0); }
 };
 
 bool writes_to_inputs(const Recording& recording, const DdrRegions& regions) {
@@ -165,6 +172,7 @@ RunReport Simulator::played(const Recording& recording, const DdrRegions& argume
 // A run of the engine that is written down; `made` is null where it could not be. It serves other runs where it
 // leaves the array as it found it, but for BDs that it writes.
 RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrRegions& arguments, std::shared_ptr<const Recording>& made) {
+  const GivesBack gives_back;
   const ArrayState before = broken_ ? nullptr : state();
   const uint64_t start = array_.now;
   Recorder recorder(array_, arguments);

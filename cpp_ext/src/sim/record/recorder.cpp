@@ -32,7 +32,24 @@ void append(std::vector<Slice>& slices, const Slice& slice) {
   slices.push_back(slice);
 }
 
+// Both halves of the product, each of which depends on all of both factors.
+uint64_t mixed(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
 }  // namespace
+
+SlicesDigest digest_of(const std::vector<Slice>& slices) {
+  // Odd numbers without a pattern: digits of the square roots of 2, 3, 5 and 7.
+  constexpr uint64_t kFirst[] = {0x6A09E667F3BCC909, 0xBB67AE8584CAA73B}, kSecond[] = {0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1};
+  SlicesDigest digest{slices.size(), ~slices.size()};
+  for (const Slice& slice : slices) {
+    const uint64_t where = uint64_t{slice.segment} << 32 | slice.offset;
+    for (size_t i = 0; i < digest.size(); ++i) digest[i] = mixed(where ^ digest[i] ^ kFirst[i], slice.words ^ kSecond[i]) + kFirst[i];
+  }
+  return digest;
+}
 
 void Recorder::refuse(std::string why) {
   if (flow_.refusal.empty()) flow_.refusal = std::move(why);
@@ -68,7 +85,7 @@ uint32_t Recorder::add_access(const Channel& channel, uint64_t words, bool write
 // One slice that is all of these.
 Slice Recorder::joined(const std::vector<Slice>& slices) {
   if (slices.size() == 1 && slices[0].segment != kPaddingSlice) return slices[0];
-  const auto [known, added] = joined_.try_emplace(slices);
+  const auto [known, added] = joined_.try_emplace(digest_of(slices));
   if (added) known->second = join(slices);
   return known->second;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a run down while the engine makes it and another executor does it.
 #pragma once
+#include <array>
 #include <unordered_map>
 #include <utility>
 
@@ -11,6 +12,10 @@
 #include "sim/record/occurrences.h"
 
 namespace onedispatch::sim {
+
+// 128 bits that stand for many slices: no two sequences of a run have the same.
+using SlicesDigest = std::array<uint64_t, 2>;
+SlicesDigest digest_of(const std::vector<Slice>& slices);
 
 class Recorder final : public Executor {
  public:
@@ -100,13 +105,9 @@ class Recorder final : public Executor {
     size_t operator()(const Slice& s) const {
       return (s.segment * 0x9E3779B97F4A7C15ull ^ s.offset) * 0xC2B2AE3D27D4EB4Full ^ s.words;
     }
-    size_t operator()(const std::vector<Slice>& slices) const {
-      size_t all = slices.size();
-      for (const Slice& slice : slices) all = all * 0x9E3779B97F4A7C15ull + (*this)(slice);
-      return all;
-    }
+    size_t operator()(const SlicesDigest& digest) const { return digest[0]; }
   };
-  std::unordered_map<std::vector<Slice>, Slice, SliceHash> joined_;  // what was sent before, and is sent again
+  std::unordered_map<SlicesDigest, Slice, SliceHash> joined_;  // what was sent before, and is sent again
   std::unordered_map<Slice, uint32_t, SliceHash> views_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/record/segments.h"
 
+#include <algorithm>
+
 #include "sim/array/bit_groups.h"
 
 namespace onedispatch::sim {
@@ -53,16 +55,75 @@ const std::vector<RunBlock>& BlockBuilder::take() {
   return done_;
 }
 
+namespace {
+
+constexpr size_t kMostTurns = 128, kLeastSaved = 8;  // blocks
+constexpr unsigned kTries = 32;                      // of a segment, to find blocks that take turns
+
+struct Rounds {
+  uint32_t turns = 1, count = 1;
+};
+
+// Runs from block `first` on that come again and again, each as far apart as the time before: elements of several chunks
+// that a transposition puts side by side.
+Rounds rounds_at(const std::vector<RunBlock>& blocks, size_t first) {
+  const auto apart = [&blocks](size_t from, size_t to) { return static_cast<int64_t>(blocks[to].first) - static_cast<int64_t>(blocks[from].first); };
+  const auto alike = [&](size_t a, size_t b) {
+    const bool single = RunBlock::runs(blocks[a].steps) == 1 && RunBlock::runs(blocks[b].steps) == 1;
+    return single && blocks[a].space == blocks[b].space && blocks[a].run == blocks[b].run && apart(a, b) == static_cast<int32_t>(apart(a, b));
+  };
+  const size_t last = std::min(blocks.size(), first + 1 + kMostTurns);
+  size_t end = first + 1;
+  while (end < last && !alike(first, end)) ++end;
+  if (end == last) return {};
+  const size_t turns = end - first;
+  while (end < blocks.size() && alike(end - turns, end) && (end < first + 2 * turns || apart(end - turns, end) == apart(end - 2 * turns, end - turns))) ++end;
+  const size_t count = (end - first) / turns;
+  if ((count - 1) * turns < kLeastSaved) return {};
+  return {static_cast<uint32_t>(turns), static_cast<uint32_t>(count)};
+}
+
+}  // namespace
+
+// Neighbours often have the same.
+uint32_t Segments::number_of(const Repeat& repeat) {
+  if (!(repeats_.back() == repeat)) repeats_.push_back(repeat);
+  return static_cast<uint32_t>(repeats_.size() - 1);
+}
+
+void Segments::add_block(const RunBlock& block) {
+  const bool alone = RunBlock::runs(block.steps) == 1;
+  blocks_.push_back({block.space, block.first, block.run, alone ? 0 : number_of({block.steps})});
+}
+
+void Segments::add_turns(const RunBlock* blocks, uint32_t turns, uint32_t rounds) {
+  const auto step = [&](uint32_t turn) { return static_cast<int32_t>(static_cast<int64_t>(blocks[turns + turn].first) - static_cast<int64_t>(blocks[turn].first)); };
+  Repeat repeat;
+  repeat.steps[0] = {rounds, step(0), 0};
+  repeat.turns = turns;
+  for (uint32_t turn = 0; turn < turns; ++turn) repeat.words += blocks[turn].run;
+  for (uint32_t turn = 0; turn < turns; ++turn) {
+    const RunBlock& block = blocks[turn];
+    blocks_.push_back({block.space, block.first, block.run, turn == 0 ? number_of(repeat) : static_cast<uint32_t>(step(turn))});
+  }
+}
+
 uint32_t Segments::add(const std::vector<RunBlock>& blocks) {
   Entry entry;
   entry.first = static_cast<uint32_t>(blocks_.size());
-  entry.count = static_cast<uint32_t>(blocks.size());
-  for (const RunBlock& block : blocks) {
-    const bool alone = RunBlock::runs(block.steps) == 1;
-    blocks_.push_back({block.space, block.first, block.run, alone ? 0 : static_cast<uint32_t>(steps_.size())});
-    if (!alone) steps_.push_back(block.steps);
-    entry.words += block.words();
+  for (const RunBlock& block : blocks) entry.words += block.words();
+  unsigned tries = 0;
+  for (size_t i = 0; i < blocks.size();) {
+    const Rounds found = tries < kTries ? rounds_at(blocks, i) : Rounds{};
+    if (found.turns == 1) {
+      ++tries;
+      add_block(blocks[i++]);
+    } else {
+      add_turns(&blocks[i], found.turns, found.count);
+      i += size_t{found.turns} * found.count;
+    }
   }
+  entry.count = static_cast<uint32_t>(blocks_.size()) - entry.first;
   segments_.push_back(entry);
   return static_cast<uint32_t>(segments_.size() - 1);
 }

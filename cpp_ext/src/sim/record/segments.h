@@ -102,6 +102,7 @@ class Segments {
   Slice whole(uint32_t segment) const { return {segment, 0, words(segment)}; }
   // The space of a segment's first word.
   Space space(uint32_t segment) const { return blocks_[segments_[segment].first].space; }
+  size_t blocks() const { return blocks_.size(); }  // of all segments
   // Calls use(space, first, words) for each run of the slice, in order.
   template <typename Use>
   void for_runs(const Slice& slice, Use use) const;
@@ -111,55 +112,97 @@ class Segments {
     uint32_t first = 0, count = 0, words = 0;
     mutable uint32_t near = 0, near_at = 0;  // the block that was found last, and its first word
   };
-  // Most blocks are one run: how runs of others are repeated lies apart.
+  // A run, or the first of many: most blocks are one run, so how it is repeated lies apart.
   struct Block {
     Space space;
-    uint32_t first, run, steps;
+    uint32_t first, run;
+    uint32_t repeat;  // by number; of a block that takes turns with one before it: how far apart its runs lie
   };
-  uint32_t words(const Block& block) const { return block.steps == 0 ? block.run : block.run * RunBlock::runs(steps_[block.steps]); }
+  struct Repeat {
+    RunBlock::Steps steps;  // of rounds: how many, and how far apart the runs of the first block lie
+    uint32_t turns = 1;     // blocks that take turns: one run of each is a round
+    uint32_t words = 0;     // of a round
+    bool operator==(const Repeat& other) const { return steps == other.steps && turns == other.turns && words == other.words; }
+  };
+
+  void add_block(const RunBlock& block);
+  void add_turns(const RunBlock* blocks, uint32_t turns, uint32_t rounds);
+  uint32_t number_of(const Repeat& repeat);
+  uint32_t words(const Block& block) const {
+    const Repeat& repeat = repeats_[block.repeat];
+    return (repeat.turns == 1 ? block.run : repeat.words) * RunBlock::runs(repeat.steps);
+  }
+  // Both call use(space, first, words) for `left` words from `inside` on, as far as there are so many; the words that are left.
+  template <typename Use>
+  uint32_t for_repeated(const Block& block, uint32_t inside, uint32_t left, Use use) const;
+  template <typename Use>
+  uint32_t for_turns(const Block* blocks, uint32_t inside, uint32_t left, Use use) const;
 
   std::vector<Block> blocks_;
-  std::vector<RunBlock::Steps> steps_{1};  // first, those of one run
+  std::vector<Repeat> repeats_{1};  // the first: of one run
   std::vector<Entry> segments_;
 };
 
 template <typename Use>
 void Segments::for_runs(const Slice& slice, Use use) const {
   const Entry& entry = segments_[slice.segment];
+  const auto turns = [this](const Block& block) { return repeats_[block.repeat].turns; };
   uint32_t index = entry.near, start = entry.near_at;
   if (slice.offset < start) index = start = 0;
-  for (uint32_t here; slice.offset >= start + (here = words(blocks_[entry.first + index])); ++index) start += here;
+  for (uint32_t here; slice.offset >= start + (here = words(blocks_[entry.first + index])); index += turns(blocks_[entry.first + index])) start += here;
   entry.near = index;
   entry.near_at = start;
   uint32_t inside = slice.offset - start, left = slice.words;
-  for (; left > 0; ++index, inside = 0) {
+  for (uint32_t further; left > 0; index += further, inside = 0) {
     const Block& block = blocks_[entry.first + index];
-    const bool padding = block.space.kind() == Space::kPadding;
-    if (block.steps == 0) {
-      const uint32_t here = block.run - inside < left ? block.run - inside : left;
-      use(block.space, block.first + (padding ? 0 : inside), here);
-      left -= here;
-      continue;
-    }
-    const RunBlock::Steps& steps = steps_[block.steps];
-    uint32_t runs = inside / block.run, part = inside % block.run;
-    const uint32_t all = RunBlock::runs(steps);
-    uint32_t i0 = runs % steps[0].count, rest = runs / steps[0].count;
-    uint32_t i1 = rest % steps[1].count, i2 = rest / steps[1].count;
-    for (; runs < all && left > 0; ++runs, part = 0) {
-      const int64_t first = block.first + int64_t{steps[0].step} * i0 + int64_t{steps[1].step} * i1 + int64_t{steps[2].step} * i2;
-      const uint32_t here = block.run - part < left ? block.run - part : left;
-      use(block.space, static_cast<uint32_t>(first) + (padding ? 0 : part), here);
-      left -= here;
-      if (++i0 == steps[0].count) {
-        i0 = 0;
-        if (++i1 == steps[1].count) {
-          i1 = 0;
-          ++i2;
-        }
+    further = turns(block);
+    left = further == 1 ? for_repeated(block, inside, left, use) : for_turns(&block, inside, left, use);
+  }
+}
+
+// Calls use(space, first, words) for the words of a run that lie from `inside` on; the words that are left.
+template <typename Use>
+uint32_t for_run(Space space, uint32_t first, uint32_t run, uint32_t inside, uint32_t left, Use use) {
+  const uint32_t here = run - inside < left ? run - inside : left;
+  use(space, first + (space.kind() == Space::kPadding ? 0 : inside), here);
+  return left - here;
+}
+
+template <typename Use>
+uint32_t Segments::for_repeated(const Block& block, uint32_t inside, uint32_t left, Use use) const {
+  if (block.repeat == 0) return for_run(block.space, block.first, block.run, inside, left, use);
+  const RunBlock::Steps& steps = repeats_[block.repeat].steps;
+  uint32_t runs = inside / block.run, part = inside % block.run;
+  const uint32_t all = RunBlock::runs(steps);
+  uint32_t i0 = runs % steps[0].count, rest = runs / steps[0].count;
+  uint32_t i1 = rest % steps[1].count, i2 = rest / steps[1].count;
+  for (; runs < all && left > 0; ++runs, part = 0) {
+    const int64_t first = block.first + int64_t{steps[0].step} * i0 + int64_t{steps[1].step} * i1 + int64_t{steps[2].step} * i2;
+    left = for_run(block.space, static_cast<uint32_t>(first), block.run, part, left, use);
+    if (++i0 == steps[0].count) {
+      i0 = 0;
+      if (++i1 == steps[1].count) {
+        i1 = 0;
+        ++i2;
       }
     }
   }
+  return left;
+}
+
+template <typename Use>
+uint32_t Segments::for_turns(const Block* blocks, uint32_t inside, uint32_t left, Use use) const {
+  const Repeat& repeat = repeats_[blocks[0].repeat];
+  uint32_t round = inside / repeat.words, part = inside % repeat.words, turn = 0;
+  for (; part >= blocks[turn].run; ++turn) part -= blocks[turn].run;
+  for (; round < repeat.steps[0].count && left > 0; ++round, turn = 0) {
+    for (; turn < repeat.turns && left > 0; ++turn, part = 0) {
+      const Block& block = blocks[turn];
+      const int64_t step = turn == 0 ? repeat.steps[0].step : static_cast<int32_t>(block.repeat);
+      left = for_run(block.space, static_cast<uint32_t>(block.first + step * round), block.run, part, left, use);
+    }
+  }
+  return left;
 }
 
 // Which slices the words of a memory are: pieces that do not overlap. Where they begin is marked by bits, in groups of
