@@ -22,7 +22,7 @@ class Occurrences {
   uint32_t begin(uint32_t core, const CallableOperation* operation, Delivery delivered) {
     std::vector<Begun>& all = begun_[operation];
     uint32_t& next = next_[core];
-    auto found = std::find_if(all.begin(), all.end(), [&](const Begun& one) { return one.number >= next; });
+    auto found = std::lower_bound(all.begin(), all.end(), next, [](const Begun& one, uint32_t number) { return one.number < number; });
     if (found == all.end()) found = all.insert(found, {count_++, delivered});
     for (auto later = found + 1; later < all.end(); ++later)
       if (later->delivered <= delivered) found = later;
