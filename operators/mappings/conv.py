@@ -20,6 +20,7 @@ from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, num
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.window import WindowAxis, along_of, window
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
+from onedispatch.operators.lowering.live_taps import of_live_taps
 from onedispatch.operators.lowering.movement import emit_narrow, emit_wide
 from onedispatch.operators.lowering.operands import operands_of
 from onedispatch.operators.lowering.qlinear import BYTES, NARROW, bytes_of
@@ -67,6 +68,11 @@ class ConvFilter:
         rows = lowering.temp(given.dtype, shape)
         emit_narrow(name, emit_wide(name, given, lowering), rows, lowering)
         return rows
+
+    def live(self, x: TensorSpec, output: TensorSpec, lowering: Lowering) -> ConvFilter:
+        """The filter without taps that meet no element of x."""
+        weights, along = of_live_taps(self.weights, self.along, x, output, lowering)
+        return replace(self, weights=weights, along=along)
 
     def outside(self, x: TensorSpec, lowering: Lowering) -> TensorSpec:
         """What lies around x, as a tensor of one element."""
@@ -166,6 +172,7 @@ def emit_bias(name: str, bias: TensorSpec | None, output: TensorSpec, lowering: 
 
 
 def _emit(name: str, x: TensorSpec, one: ConvFilter, output: TensorSpec, lowering: Lowering) -> None:
+    one = one.live(x, output, lowering)
     if one.meaning is not None and (flat := _flattened(x, one, output)) is not None:
         one, planes = flat
     elif len(one.along) < 3:

@@ -116,6 +116,8 @@ def qlinear() -> list[Case]:
         quantised((2, 12, 9, 9), (8, 3, 3, 3), group=4, pads=[1, 0, 2, 1]),
         quantised((1, 8, 9, 9), (16, 1, 3, 3), group=8, dilations=[2, 1], strides=[1, 3]),
         quantised((1, 40, 14, 14), (40, 1, 5, 5), group=40, pads=[2, 2, 2, 2]),
+        quantised((1, 6, 4, 4), (8, 6, 3, 3), dilations=[5, 5], pads=[5, 5, 5, 5]),  # one tap meets data
+        quantised((1, 12, 2, 1), (12, 1, 3, 3), group=12, pads=[1, 1, 1, 1]),
         quantised((1, 4, 9, 9), (6, 4, 3, 2), auto_pad="SAME_UPPER", strides=[2, 2], bias=False),
         quantised((1, 4, 9, 9), (6, 4, 3, 2), auto_pad="SAME_LOWER", bias=False),
         quantised((1, 4, 37), (6, 4, 5), pads=[2, 1], strides=[2]),

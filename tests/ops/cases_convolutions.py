@@ -39,6 +39,25 @@ def volumes() -> list[Case]:
     ]
 
 
+def small_planes() -> list[Case]:
+    """Windows some of whose taps meet padding alone, which are left out."""
+
+    def one(x: tuple[int, ...], w: tuple[int, ...], **attributes: Any) -> Case:
+        return case("Conv", f32(*x), weight(*w), weight(w[0]), **attributes)
+
+    infinite = np.ones((4, 3, 3, 3), np.float32)
+    infinite[0, 0, 0, 0] = np.inf  # times the zeros around the data it is no number
+    return [
+        *one((1, 6, 5, 4), (8, 6, 3, 3), dilations=[6, 6], pads=[6, 6, 6, 6]).on("npu2", *SMALL_DEVICES),
+        one((1, 6, 1, 1), (8, 6, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2]),
+        one((2, 6, 2, 3), (6, 1, 5, 5), group=6, pads=[2, 2, 2, 2]),
+        one((1, 4, 3), (5, 4, 7), pads=[6, 3]),
+        one((1, 3, 1, 4, 2), (4, 3, 3, 3, 3), pads=[1, 1, 1, 1, 1, 1]),
+        one((1, 3, 7, 2), (4, 3, 3, 2), dilations=[1, 3], pads=[0, 3, 1, 1]),
+        case("Conv", f32(1, 3, 1, 1), value(infinite), pads=[1, 1, 1, 1]),
+    ]
+
+
 def pools() -> list[Case]:
     box: dict[str, Any] = {"kernel_shape": [3, 2, 2], "strides": [2, 1, 2], "pads": [1, 0, 1, 1, 1, 0]}
     flat: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 0, 1]}
@@ -164,7 +183,7 @@ def columns() -> list[Case]:
     ]
 
 
-CASES = [*volumes(), *pools(), *positions(), *unpooled(), *transposed(), *columns()]
+CASES = [*volumes(), *small_planes(), *pools(), *positions(), *unpooled(), *transposed(), *columns()]
 
 
 @st.composite
