@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.dtypes import WIDE
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.interface.operator import Lowering, TensorSpec
 from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, broadcast
+from onedispatch.operators.kernels.logic import Binary
 from onedispatch.operators.kernels.reduce import Reduce, word_of
 from onedispatch.operators.lowering.convert import emit_converted
+from onedispatch.operators.lowering.movement import Copy
+from onedispatch.operators.lowering.segments import emit_extended
 from onedispatch.transactions import Device
 
 # How results of a function are reduced further: what is added up is added up as it is.
@@ -110,6 +114,44 @@ def groups(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+# What pairs of int64 members become, and what changes no member: all are exact in whatever order.
+_WIDE_FUNCTIONS = {
+    "sum": ("add", 0),
+    "prod": ("mul", 1),
+    "max": ("max", np.iinfo(np.int64).min),
+    "min": ("min", np.iinfo(np.int64).max),
+}
+
+
+def _emit_wide(
+    name: str,
+    function: tuple[str, int],
+    x: TensorSpec,
+    output: TensorSpec,
+    axes: Sequence[int],
+    lowering: Lowering,
+) -> None:
+    """A reduction of int64 over any axes: of each range of them one half and the other, again and again."""
+    func, neutral = function
+    for first, stop in reversed(groups(x.shape, axes)):
+        outer, inner = prod(x.shape[:first]), prod(x.shape[stop:])
+        left = (*x.shape[:first], *(1 for _ in range(first, stop)), *x.shape[stop:])
+        x = reshaped(x, (outer, prod(x.shape[first:stop]), inner), lowering)
+        even = 1 << (x.shape[1] - 1).bit_length()
+        if even != x.shape[1]:
+            whole = lowering.temp(x.dtype, (outer, even, inner))
+            emit_extended(name, x, lowering.const(np.full((), neutral, x.dtype)), whole, lowering)
+            x = whole
+        while x.shape[1] > 1:
+            half = x.shape[1] // 2
+            views = [View((2 * half * inner, inner, 1), at) for at in (0, half * inner)]
+            made = lowering.temp(x.dtype, (outer, half, inner))
+            lowering.emit(Binary(name, func, [x, x], made, lowering.device, layout=Layout(views)))
+            x = made
+        x = reshaped(x, left, lowering)
+    lowering.emit(Copy(name, [x], output, lowering.device))
+
+
 def emit_reduction(
     name: str,
     mode: str,
@@ -124,6 +166,8 @@ def emit_reduction(
     The one that leaves least goes first, so that the others have least to read. What lies between is as wide
     as the kernel computes. ``output`` has one element per remaining coordinate, whatever its shape.
     """
+    if x.element.name == WIDE:
+        return _emit_wide(name, _WIDE_FUNCTIONS[mode], x, output, axes, lowering)
     waiting = groups(x.shape, axes) or [(0, 0)]
     whole = mode == "mean" and x.dtype.kind in "iu" and len(waiting) > 1
     if len(waiting) == 1:

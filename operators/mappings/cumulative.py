@@ -13,14 +13,15 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.cumulative import TYPES, Cumulative
 from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
+from onedispatch.operators.kernels.logic import Binary
 from onedispatch.operators.kernels.movement import Move, StridedCopy
-from onedispatch.operators.kernels.reduce import Reduce, word_of
+from onedispatch.operators.kernels.reduce import word_of
 from onedispatch.operators.lowering.convert import emit_converted
-from onedispatch.operators.lowering.reduce import reshaped
+from onedispatch.operators.lowering.reduce import emit_reduction, reshaped
 from onedispatch.operators.lowering.segments import emit_extended
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
-BLOCK = 1024  # elements of an axis that does not fit a core: so many of a word fit any
+BLOCK = 1024  # elements of an axis that does not fit a core: so many of two words fit any
 
 
 def emit_cumulative(
@@ -32,9 +33,10 @@ def emit_cumulative(
         lowering.emit(Cumulative(name, x, output, axis, lowering.device, **flags))
         return
     except Unsupported:
-        if x.shape[axis] <= BLOCK or x.element.name == WIDE:
+        if x.shape[axis] <= BLOCK:
             raise
-    word, product = word_of(x.element), flags["product"]
+    wide, product = x.element.name == WIDE, flags["product"]
+    word = x.dtype if wide else word_of(x.element)
     if x.element.per_word > 1:  # rounded once, and words lie without padding
         x = emit_converted(name, x, lowering.temp(word, x.shape), lowering)
     outer, length, inner = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
@@ -47,7 +49,7 @@ def emit_cumulative(
     totals, before = (lowering.temp(word, (outer, blocks, inner)) for _ in range(2))
     lowering.emit(Cumulative(name, parts, inside, 2, lowering.device, **flags))
     mode = "prod" if product else "sum"
-    lowering.emit(Reduce(name, mode, parts, totals, (2, 3), lowering.device))
+    emit_reduction(name, mode, parts, totals, [2], lowering)
     emit_cumulative(name, totals, before, 1, lowering, **shifted)
     _joined(name, inside, before, output, length, lowering, "mul" if product else "add")
 
@@ -81,8 +83,9 @@ def _joined(
     target = output if whole and output.dtype == inside.dtype else lowering.temp(inside.dtype, inside.shape)
     over = View((blocks * inner, inner, 0, 1))
     views = [View(contiguous_strides(inside.shape)), over]
+    added = Binary if inside.element.name == WIDE else Eltwise
     lowering.emit(
-        Eltwise(name, func, [inside, before], target, lowering.device, layout=Layout(views, inside.shape))
+        added(name, func, [inside, before], target, lowering.device, layout=Layout(views, inside.shape))
     )
     if not whole:
         cut = output if output.dtype == inside.dtype else lowering.temp(inside.dtype, output.shape)
@@ -99,7 +102,7 @@ def _joined(
     "CumSum",
     "CumProd",
     dtypes=numpy_names(TYPES),
-    notes="axes of any length; of int64 as long as a core holds",
+    notes="axes of any length",
 )
 def map_cumulative(node: NodeSpec, lowering: Lowering) -> None:
     x, given, output = node.input(0), node.input(1), node.outputs[0]

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.dtypes import FLOATS, WIDE
 from onedispatch.operators.declarations.functions import REDUCTIONS, Activation
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
+from onedispatch.operators.lowering.boxes import emit_boxes, filling
 from onedispatch.operators.lowering.convert import emit_converted, in_float32
+from onedispatch.operators.lowering.movement import Copy
 from onedispatch.operators.lowering.reduce import emit_reduction
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -26,9 +28,9 @@ FINISHED = {
     "ReduceLogSumExp": ("sum", Activation("log")),
 }
 # ONNX has no sums of narrow integers.
+_FURTHER = {"max": f" i8 u8 bool {WIDE}", "min": f" i8 u8 bool {WIDE}", "sum": f" {WIDE}", "prod": f" {WIDE}"}
 TAKEN = {
-    op: numpy_names(f"{FLOATS} i32 u32" + (" i8 u8 bool" if mode in ("max", "min") else ""))
-    for op, mode in REDUCTIONS.by_onnx.items()
+    op: numpy_names(f"{FLOATS} i32 u32" + _FURTHER.get(mode, "")) for op, mode in REDUCTIONS.by_onnx.items()
 } | dict.fromkeys(FINISHED, numpy_names(FLOATS))
 
 
@@ -53,6 +55,9 @@ def emit_log_sum_exp(
 
 def _reduce_nothing(node: NodeSpec, lowering: Lowering, x: TensorSpec, output: TensorSpec) -> None:
     """``noop_with_empty_axes``: every element is reduced by itself, which for squares is a square."""
+    if x.element.name == WIDE:
+        lowering.emit(Copy(node.name, [x], output, lowering.device))
+        return
     operands, func = ([x, x], "mul") if node.op_type == "ReduceSumSquare" else ([x], "copy")
     alone = {"ReduceL1": "abs", "ReduceL2": "abs", "ReduceLogSum": "log"}.get(node.op_type, "none")
     lowering.emit(Eltwise(node.name, func, operands, output, lowering.device, activation=Activation(alone)))
@@ -75,9 +80,9 @@ def _of_nothing(op_type: str, dtype: np.dtype[Any]) -> Any:
 def _reduce_emptiness(node: NodeSpec, lowering: Lowering, output: TensorSpec) -> None:
     if node.op_type == "ReduceMean":
         raise Unsupported("the mean of an empty extent", "at least one element")
-    value = lowering.const(np.full(1, _of_nothing(node.op_type, output.dtype), output.dtype))
-    views = [View([0] * len(output.device_shape))]
-    lowering.emit(Eltwise(node.name, "copy", [value], output, lowering.device, layout=Layout(views)))
+    value = lowering.const(np.full((), _of_nothing(node.op_type, output.dtype), output.dtype))
+    box = filling(0, [0] * len(output.shape), output.shape)
+    emit_boxes(node.name, [value], [box], output, lowering)
 
 
 def reduced_axes(node: NodeSpec, rank: int) -> list[int]:
@@ -90,7 +95,7 @@ def reduced_axes(node: NodeSpec, rank: int) -> list[int]:
     return sorted({int(a) % rank for a in given or ()}) if rank else []
 
 
-@maps(*TAKEN, dtypes=TAKEN, notes="any axes of any length; integers of 32 bits, L2 and logarithms of floats")
+@maps(*TAKEN, dtypes=TAKEN, notes="any axes of any length; int64 by sums, products, largest and smallest")
 def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]
     if x is None or output is None or str(x.dtype) not in TAKEN[node.op_type]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -144,6 +146,31 @@ def product(shape: tuple[int, ...], axis: int, flags: dict[str, int]) -> Case:
     )  # fmt: skip
 
 
+def long_integers() -> list[Case]:
+    """Of int64, which are exact and wrap: onnxruntime sums them up as floats of 64 bits."""
+
+    def of(op: str, shape: tuple[int, ...], *axes: int, keepdims: int = 1, **more: Any) -> Case:
+        x = np.random.default_rng(9).integers(-(2**62), 2**62, shape)
+        function = {"ReduceSum": np.sum, "ReduceProd": np.prod, "ReduceMax": np.max, "ReduceMin": np.min}[op]
+        answer = function(x, axis=axes or None, keepdims=bool(keepdims))
+        listed = [value(list(axes), "int64")] if axes else []
+        given = value(x, "int64", const=False)
+        return case(op, given, *listed, opset=18, keepdims=keepdims, answer=answer, **more)
+
+    x = np.random.default_rng(9).integers(-(2**62), 2**62, (2, 5000))
+    sums = x.cumsum(axis=1)
+    return [
+        *(of(op, (3, 37, 5), 1) for op in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")),
+        of("ReduceSum", (3, 20, 5), 0, 2, keepdims=0),
+        of("ReduceSum", (1, 600), 1, device="npu1_1col"),
+        of("ReduceMin", (7, 9)),
+        of("ReduceProd", (2, 3, 4, 5), 0, 1, 3, device="npu1"),
+        case("ReduceSum", value([[7, -9]], "int64", const=False), noop_with_empty_axes=1, opset=18),
+        case("ReduceMax", Input((3, 0, 4), "int64"), value([1], "int64"), opset=20),
+        case("CumSum", value(x, "int64", const=False), value(1, "int64"), answer=sums),
+    ]
+
+
 @st.composite
 def reduced(draw: st.DrawFn) -> Case:
     shape = draw(shapes(5, 3000, empty=False).filter(lambda s: len(s) > 0))
@@ -171,5 +198,5 @@ def cumulated(draw: st.DrawFn) -> Case:
     return case("CumSum", x, given, tolerance=allowed, device=draw(DEVICES), note=f"axis{axis}", **flags)
 
 
-CASES = [*finished(), *gaps(), *few_results(), *cumulative()]
+CASES = [*finished(), *gaps(), *few_results(), *cumulative(), *long_integers()]
 FAMILIES = {"reduced": reduced(), "cumulated": cumulated()}

@@ -73,7 +73,8 @@ def test_all_types_of_these_are_shown(op_type: str) -> None:
     kinds = {kind for c in schema.type_constraints for kind in c.allowed_type_strs}
     shown = {one.inputs[0].dtype for one in TYPED if one.op_type == op_type and one.inputs[0]}
     moved, wide = {"int64", "uint64", "float64"}, {"int64"}
-    further = {"Concat": moved, "Transpose": moved, "Add": wide, "Mul": wide}.get(op_type, set())
+    integers_too = dict.fromkeys(("Add", "Mul", "ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"), wide)
+    further = {"Concat": moved, "Transpose": moved, **integers_too}.get(op_type, set())
     assert (
         shown
         == {str(r.numpy) for r in OPEN.values() if onnx_type(str(r.numpy)) in kinds} - {"float32"} | further
