@@ -46,9 +46,7 @@ Order::Order(const Dataflow& flow, const DdrRegions& regions)
 }
 
 void Order::reads_access(uint32_t occurrence, uint32_t access) {
-  std::vector<uint32_t>& all = consumers_[access];
-  const auto at = std::lower_bound(all.begin(), all.end(), occurrence);
-  if (at == all.end() || *at != occurrence) all.insert(at, occurrence);
+  consumers_[access] = with(consumers_[access], occurrence);
 }
 
 void Order::reads(uint32_t occurrence, const Slice& slice) {
@@ -88,22 +86,20 @@ void Order::precede(uint32_t first, uint32_t second) {
   edges_.insert(edge(first, second));
 }
 
-// The set with the members in it.
-uint32_t Order::with(uint32_t set, const std::vector<uint32_t>& members) {
-  for (const uint32_t member : members) {
-    const auto [at, added] = grown_.try_emplace(uint64_t{set} << 32 | member, static_cast<uint32_t>(sets_.size()));
-    if (added) {
-      std::vector<uint32_t> grown = sets_[set];
-      if (std::binary_search(grown.begin(), grown.end(), member)) {
-        at->second = set;
-      } else {
-        grown.insert(std::lower_bound(grown.begin(), grown.end(), member), member);
-        sets_.push_back(std::move(grown));
-      }
+// The set with the member in it.
+uint32_t Order::with(uint32_t set, uint32_t member) {
+  const auto [at, added] = grown_.try_emplace(uint64_t{set} << 32 | member, static_cast<uint32_t>(sets_.size()));
+  if (added) {
+    std::vector<uint32_t> grown = sets_[set];
+    const auto place = std::lower_bound(grown.begin(), grown.end(), member);
+    if (place != grown.end() && *place == member) {
+      at->second = set;
+    } else {
+      grown.insert(place, member);
+      sets_.push_back(std::move(grown));
     }
-    set = at->second;
   }
-  return set;
+  return at->second;
 }
 
 void Order::follow_read(uint32_t index) {
@@ -133,7 +129,7 @@ void Order::read_line(Reader& reader, Argument& argument, uint32_t line, uint64_
 
 // What it reads next is of the share.
 void Order::meet(Reader& reader, const Share& share) {
-  const std::vector<uint32_t>& consumers = consumers_[reader.access];
+  const std::vector<uint32_t>& consumers = sets_[consumers_[reader.access]];
   if (share.writer != reader.writer) {
     reader.writer = share.writer;
     if (decides_[reader.access] != 0) throw NotRecordable{"packets or parameter blocks depend on words that it wrote"};
@@ -141,7 +137,8 @@ void Order::meet(Reader& reader, const Share& share) {
   }
   if (share.readers != reader.before) {
     reader.before = share.readers;
-    reader.after = with(reader.before, consumers);
+    reader.after = reader.before;
+    for (const uint32_t consumer : consumers) reader.after = with(reader.after, consumer);
   }
 }
 

@@ -3,6 +3,7 @@
 // writer and before its next.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -74,12 +75,12 @@ class Order {
   void put(Share& first, const Share& added);
   void mark_deciding();
   void precede(uint32_t first, uint32_t second);
-  uint32_t with(uint32_t set, const std::vector<uint32_t>& members);
+  uint32_t with(uint32_t set, uint32_t member);
   std::vector<uint32_t> sorted(uint32_t occurrences) const;
   std::vector<WordRange> ranges(WordSet Argument::*set) const;
 
   const Dataflow& flow_;
-  std::vector<std::vector<uint32_t>> consumers_;  // occurrences, by access
+  std::vector<uint32_t> consumers_;               // sets of occurrences, by access
   std::vector<uint8_t> decides_;                  // by access
   std::vector<uint8_t> rewrites_;                 // by occurrence
   std::vector<Argument> arguments_;
@@ -87,7 +88,7 @@ class Order {
   std::vector<Share> moved_;       // by the read that is followed
   Share overwritten_{};            // last, by the occurrence `writes_`
   uint32_t writes_ = ~0u;
-  std::vector<std::vector<uint32_t>> sets_{{}};
+  std::deque<std::vector<uint32_t>> sets_{{}};    // of occurrences; the first is empty; they stay where they are
   std::unordered_map<uint64_t, uint32_t> grown_;  // set and member: the set with it
   std::unordered_set<uint64_t> edges_, on_chip_;
 };
