@@ -72,11 +72,9 @@ class Flow:
             if push.patterns and push.start_bd != STREAM:
                 pool = limits.shim_bds[push.direction, push.channel]
                 self._limit[queue] = min(self._limit[queue], len(pool) // len(push.patterns))
-        # Queues of cores send no tokens: before more is pushed, what the first tasks came with must be there.
+        # What the first tasks came with must be there before more is pushed, which would overtake it.
         self._followed = {
-            push.column
-            for push, queue, number in self.order
-            if _of_core(push) and not self._at_once(queue, number)
+            push.column for push, queue, number in self.order if push.row and not self._at_once(queue, number)
         }
 
     def at_once(self) -> Iterator[tuple[Push, int]]:
@@ -92,7 +90,7 @@ class Flow:
             at_once = self._at_once(queue, number)
             if push.row and at_once:
                 continue
-            if _of_core(push):
+            if push.row:
                 self._see(_stream_of(push.column), 1)
             if not at_once:
                 self._wait(queue, number)
@@ -152,10 +150,6 @@ class Flow:
             self.builder.blockwrite(at, _shim_words(pattern.dims, pattern.iteration, following, packet))
             self.builder.ddr_patch(at + 4, push.arguments[i], pattern.base * 4)
         return numbers[0]
-
-
-def _of_core(push: Push) -> bool:
-    return push.row >= reg.FIRST_CORE_ROW
 
 
 def _stream_of(column: int) -> Queue:

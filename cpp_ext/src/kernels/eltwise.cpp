@@ -18,6 +18,8 @@ namespace scalar = params::eltwise::scalar;
 namespace fn = params::eltwise_func;
 namespace act = params::activation;
 
+constexpr int64_t kShort = 16;  // elements of a run that are too few for a call
+
 bool is_half(uint32_t dtype) { return dtype == params::dtype::bf16 || dtype == params::dtype::f16; }
 
 // A number as an element: integers saturate.
@@ -50,6 +52,8 @@ class Eltwise final : public Kernel {
   void run_as(const Call& call) const;
   template <class T>
   void walk(const Call& call, const Box& box, T* out) const;
+  template <class T>
+  void walk_short(const Call& call, const Box& box, T* out) const;
   template <class T>
   void look_up(const Call& call, T* out) const;
   template <class T>
@@ -103,7 +107,13 @@ void Eltwise::run_as(const Call& call) const {
   } else {
     Box own;
     const Box& box = strided_.box(call, own);
-    if (!transpose(call, box, out)) walk(call, box, out);
+    // Powers look at exponents that are repeated along a run; copies of few elements cost no more one by one.
+    const bool together = box.size[kDims - 1] < kShort && func_ != fn::pow_ && func_ != fn::copy_;
+    if (together) {
+      walk_short(call, box, out);
+    } else if (!transpose(call, box, out)) {
+      walk(call, box, out);
+    }
   }
   activate(out, static_cast<size_t>(strided_.elements()));
 }
@@ -242,6 +252,34 @@ void Eltwise::walk(const Call& call, const Box& box, T* out) const {
       compute(part, kind, out + to + at, static_cast<size_t>(count));
     }
   });
+}
+
+// Runs of few elements, many at once: what they are made of is put side by side.
+template <class T>
+void Eltwise::walk_short(const Call& call, const Box& box, T* out) const {
+  const int each[kInputs] = {1, 1, 1};
+  T gathered[kInputs][kBlock];
+  const T* const parts[kInputs] = {gathered[0], gathered[1], gathered[2]};
+  const int64_t n = box.size[kDims - 1];
+  int64_t first = 0, held = 0;
+  const auto flush = [&] {
+    if (held != 0) compute(parts, each, out + first, static_cast<size_t>(held));
+    held = 0;
+  };
+  for_each_run(box, strided_.bases(call), [&](const Bases& from, int64_t to) {
+    if (held + n > kBlock || to != first + held) {
+      flush();
+      first = to;
+    }
+    for (int i = 0; i < n_in_; ++i) {
+      const auto input = static_cast<size_t>(i);
+      const T* x = reinterpret_cast<const T*>(input_[input].in(call)) + from[input];
+      T* y = gathered[input] + held;
+      for (int64_t j = 0; j < n; ++j) y[j] = x[j * box.along_run(i)];
+    }
+    held += n;
+  });
+  flush();
 }
 
 // Every element on its own: their distances differ. A run of the elements that the one before was made of is the same.
