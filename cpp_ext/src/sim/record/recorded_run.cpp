@@ -83,7 +83,11 @@ class Staged {
 
 // What recordings need while they are made is many times of what they keep: in the end the system has it back.
 struct GivesBack {
-  ~GivesBack() { malloc_trim(0); }
+  ~GivesBack() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+  }
 };
 
 bool writes_to_inputs(const Recording& recording, const DdrRegions& regions) {
