@@ -17,6 +17,7 @@ from onedispatch.transactions.analysis import effects, validation
 from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.analysis.order import HappensBefore
+from onedispatch.transactions.analysis.overtaking import Overtaking
 from onedispatch.transactions.analysis.switch_check import SwitchCheck
 from onedispatch.transactions.analysis.tokens import Tokens
 from onedispatch.transactions.analysis.unqueued import UnqueuedBds
@@ -244,14 +245,18 @@ class _FlowCheck:
             if any(len(self.transaction.indices(name)) for name in _UNSEEN):
                 order.stop_tracking()
         bds, streams = (None, None) if order is None else (order.bds, order.streams)
+        overtaking = None if order is None else Overtaking(order)
         for event in effects.events(self.transaction, bds=bds, streams=streams):
-            if order is not None:
+            if order is not None and overtaking is not None:
                 order.observe(event)
+                for op, message in overtaking.observe(event):
+                    self._report(FindingKind.HAZARD, _WARNING, op, message)
             self.unqueued.observe(event)
             step = steps.get(type(event))
             if step is not None:
                 step(event)  # type: ignore[operator]
-        self._report_all_endless()
+        for channel in list(self.endless):
+            self._report_endless(channel)
         self._check_late_writes()
         self._check_unqueued()
         self._check_locks()
@@ -453,10 +458,6 @@ class _FlowCheck:
         message = f"{_channel(channel)}: the chain of BDs {chain} never ends, {tail}"
         self._report(FindingKind.CHAIN, _WARNING if gated else _ERROR, push.op, message)
 
-    def _report_all_endless(self) -> None:
-        for channel in list(self.endless):
-            self._report_endless(channel)
-
     def _check_late_writes(self) -> None:
         """Warns of writes to host memory that no wait has seen end when the transaction ends."""
         for channel, pushes in self.running.items():
@@ -503,8 +504,7 @@ class _FlowCheck:
             # AMD's files set bit 0 of control registers, which no public source explains.
             self._report(FindingKind.RESERVED, _WARNING, event.op, f"{register} has no bits {unknown:#x}")
 
-    def _poll(self, event: effects.Poll) -> None:
-        del event
+    def _poll(self, _: effects.Poll) -> None:
         self.waits_seen += 1
 
     def _token_wait(self, event: effects.TokenWait) -> None:
