@@ -71,7 +71,7 @@ class FindingKind(Enum):
     ROUTE = "route"
     """A connection that the stream switch of the tile does not have."""
     HAZARD = "hazard"
-    """A BD that is rewritten while a task may still use it."""
+    """A BD that is rewritten while a task may still use it; a task that may overtake one before it."""
 
 
 @dataclass(frozen=True)
