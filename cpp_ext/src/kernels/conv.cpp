@@ -208,9 +208,10 @@ void Conv::gather_outputs(const Call& call, GemmF32& g, Sources& from) const {
 
 // As many channels at once as planes of them stay in L2; what needs none is read where it lies.
 void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const {
-  static constexpr int32_t kOneTap = 0;
   int64_t first = 0;
-  const bool direct = window_.single_tap(call, first) && window_.sw * window_.x_w.stride == 1;
+  const ptrdiff_t step = window_.sw * window_.x_w.stride;
+  const int32_t* const offsets = from.pairs && step != 1 ? nullptr : window_.without_planes(call, first);
+  const bool direct = offsets != nullptr;
   ConvF32 c{};
   c.taps = window_.taps();
   c.w_tap = g.a_k;
@@ -219,7 +220,8 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
   c.rows = window_.rows;
   c.columns = window_.columns;
   c.accumulate = g.accumulate;
-  c.offsets = &kOneTap;
+  c.offsets = offsets;
+  c.x_step = step;
   c.x_channel = from.x_channel;
   c.x_row = window_.sh * window_.x_h.stride;
   const int all = from.count;
@@ -235,9 +237,10 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
       c.x = taps.plane;
       c.x_channel = static_cast<ptrdiff_t>(window_.plane_elements());
       c.x_row = taps.plane_row;
+      c.x_step = 1;
       c.offsets = taps.offsets;
     }
-    if (c.rows > 1 && c.x_row == c.columns) {
+    if (c.rows > 1 && c.x_row == c.columns * c.x_step) {
       c.columns *= c.rows;
       c.rows = 1;
     }

@@ -58,6 +58,8 @@ Window::Window(const Setup& setup, uint32_t kh_scalar)
       const int phase = c * dw % sw;
       phase_used_[static_cast<size_t>(phase)] = 1;
       offsets_.push_back((y * dh * sw + phase) * phase_columns_ + c * dw / sw);
+      const int64_t direct = y * dh * x_h.stride + c * dw * x_w.stride;
+      if (direct == static_cast<int32_t>(direct)) direct_offsets_.push_back(static_cast<int32_t>(direct));
     }
   }
 }
@@ -88,6 +90,14 @@ bool Window::single_tap(const Call& call, int64_t& first) const {
   first = (h - x_h.origin(call.origin[dim_h])) * x_h.stride + (w - x_w.origin(call.origin[dim_w])) * x_w.stride;
   return taps() == 1 && h >= 0 && w >= 0 && h + int64_t{rows - 1} * sh < x_h.extent &&
          w + int64_t{columns - 1} * sw < width;
+}
+
+const int32_t* Window::without_planes(const Call& call, int64_t& first) const {
+  const int64_t h = first_row(call), w = first_column(call);
+  first = (h - x_h.origin(call.origin[dim_h])) * x_h.stride + (w - x_w.origin(call.origin[dim_w])) * x_w.stride;
+  const int64_t last = w + int64_t{columns - 1} * sw + int64_t{kw - 1} * dw;
+  const bool inside = h >= 0 && w >= 0 && h + plane_rows_ <= x_h.extent && last < width;
+  return inside && direct_offsets_.size() == offsets_.size() ? direct_offsets_.data() : nullptr;
 }
 
 // Those i in [0, count) with 0 <= coordinate + i * step < extent.

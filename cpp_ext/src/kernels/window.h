@@ -49,6 +49,8 @@ class Window {
   // One tap and no padding: outputs are input elements, and no plane is needed. `first` becomes
   // the position of the first one in its channel.
   bool single_tap(const Call& call, int64_t& first) const;
+  // No padding: windows read the chunk where it lies, `first` as above, by these offsets. Null where it needs planes.
+  const int32_t* without_planes(const Call& call, int64_t& first) const;
   // With a single tap: the outputs of a channel lie together in the chunk.
   bool contiguous() const {
     return sw * x_w.stride == 1 && (rows == 1 || sh * x_h.stride == columns);
@@ -147,7 +149,7 @@ class Window {
 
   int plane_rows_ = 1;
   int phase_columns_ = 1;  // columns of one phase
-  std::vector<int32_t> offsets_;
+  std::vector<int32_t> offsets_, direct_offsets_;  // in planes; in the chunk
   std::vector<uint8_t> row_used_, phase_used_;
 };
 

@@ -27,8 +27,9 @@ static void store_outputs(Square& sums, float* y, ptrdiff_t y_output, int output
   for (int i = 0; i < outputs; ++i) store_part(y + i * y_output, (F)sums[i], pixels);
 }
 
-// `last` outputs of the last vector. Several rows are whole ones, which lie together in y.
-template <bool Pairs, int Rows, int Columns, int Vectors>
+// `last` outputs of the last vector. Several rows are whole ones, which lie together in y. Pixels that lie apart are
+// read where a strided window finds them, others as neighbours.
+template <bool Pairs, bool Apart, int Rows, int Columns, int Vectors>
 static void conv_tile(const ConvF32& g, const float* first_x, const float* first_w, float* y, int last) {
   constexpr int kPixels = Rows * Columns;
   Square kept[Vectors]{};
@@ -40,7 +41,7 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
 #pragma GCC unroll 3
     for (int v = 0; v < Vectors; ++v) sums[p][v] = (F)kept[v][p];
   }
-  const ptrdiff_t w_tap = g.w_tap, x_row = g.x_row;
+  const ptrdiff_t w_tap = g.w_tap, x_row = g.x_row, x_step = Apart ? g.x_step : 1;
   for (int panel = 0; panel <= g.more_panels; ++panel) {
     const float *x = first_x + panel * g.channels * g.x_channel, *w = first_w + panel * g.w_panel;
     for (int c = 0; c < g.channels; ++c, x += g.x_channel) {
@@ -49,9 +50,11 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
         F weights[Vectors];
 #pragma GCC unroll 3
         for (int v = 0; v < Vectors; ++v) weights[v] = v == Vectors - 1 && last != kLanes ? load_part(w + v * kLanes, last) : (F)load_i(reinterpret_cast<const int32_t*>(w + v * kLanes));
+        const float* next = at;
 #pragma GCC unroll 16
-        for (int p = 0; p < kPixels; ++p) {
-          const F pixel = splat(at[p / Columns * x_row + p % Columns]);
+        for (int p = 0; p < kPixels; ++p, next += x_step) {
+          if (p % Columns == 0) next = at + p / Columns * x_row;
+          const F pixel = splat(*next);
 #pragma GCC unroll 3
           for (int v = 0; v < Vectors; ++v) sums[p][v] = multiply_words<Pairs>(weights[v], pixel, sums[p][v]);
         }
@@ -68,18 +71,18 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
 
 using ConvTile = void (*)(const ConvF32&, const float*, const float*, float*, int);
 // [columns - 1] of one row, or two.
-template <bool Pairs, int Rows, int Vectors, int... Column>
+template <bool Pairs, bool Apart, int Rows, int Vectors, int... Column>
 constexpr std::array<ConvTile, sizeof...(Column)> conv_tiles(std::integer_sequence<int, Column...>) {
-  return {conv_tile<Pairs, Rows, Column + 1, Vectors>...};
+  return {conv_tile<Pairs, Apart, Rows, Column + 1, Vectors>...};
 }
-template <bool Pairs, int Rows, int Vectors>
+template <bool Pairs, bool Apart, int Rows, int Vectors>
 struct ConvTiles {
   static constexpr int kMost = most_pixels(Vectors) / Rows;
-  static constexpr auto kOf = conv_tiles<Pairs, Rows, Vectors>(std::make_integer_sequence<int, kMost>{});
+  static constexpr auto kOf = conv_tiles<Pairs, Apart, Rows, Vectors>(std::make_integer_sequence<int, kMost>{});
 };
 
 // Of `Vectors` vectors of outputs: rows in parts of about the same width, or two rows at once.
-template <bool Pairs, int Vectors>
+template <bool Pairs, bool Apart, int Vectors>
 static void conv_outputs(const ConvF32& g, const float* w, float* y, int last) {
   constexpr int kMost = most_pixels(Vectors);
   const int parts = (g.columns + kMost - 1) / kMost;
@@ -87,22 +90,22 @@ static void conv_outputs(const ConvF32& g, const float* w, float* y, int last) {
     const float* x = g.x + row * g.x_row;
     float* to = y + row * g.columns;
     if (2 * g.columns <= kMost && row + 2 <= g.rows) {
-      ConvTiles<Pairs, 2, Vectors>::kOf[static_cast<size_t>(g.columns - 1)](g, x, w, to, last);
+      ConvTiles<Pairs, Apart, 2, Vectors>::kOf[static_cast<size_t>(g.columns - 1)](g, x, w, to, last);
       row += 2;
       continue;
     }
     for (int part = 0, column = 0; part < parts; ++part) {
       const int width = (g.columns - column) / (parts - part);
-      ConvTiles<Pairs, 1, Vectors>::kOf[static_cast<size_t>(width - 1)](g, x + column, w, to + column, last);
+      ConvTiles<Pairs, Apart, 1, Vectors>::kOf[static_cast<size_t>(width - 1)](g, x + column * (Apart ? g.x_step : 1), w, to + column, last);
       column += width;
     }
     ++row;
   }
 }
 
-template <bool Pairs>
+template <bool Pairs, bool Apart>
 static void convolve(const ConvF32& g) {
-  constexpr void (*kOf[3])(const ConvF32&, const float*, float*, int) = {conv_outputs<Pairs, 1>, conv_outputs<Pairs, 2>, conv_outputs<Pairs, 3>};
+  constexpr void (*kOf[3])(const ConvF32&, const float*, float*, int) = {conv_outputs<Pairs, Apart, 1>, conv_outputs<Pairs, Apart, 2>, conv_outputs<Pairs, Apart, 3>};
   for (int output = 0; output < g.outputs;) {
     const int left = g.outputs - output, all = (left + kLanes - 1) / kLanes;
     const int vectors = all == 1 || all == 3 ? all : 2;
@@ -112,6 +115,6 @@ static void convolve(const ConvF32& g) {
   }
 }
 
-static void conv_f32(const ConvF32& g) { convolve<false>(g); }
+static void conv_f32(const ConvF32& g) { g.x_step == 1 ? convolve<false, false>(g) : convolve<false, true>(g); }
 
 }  // namespace onedispatch::kernels::OD_LEVEL

@@ -3,7 +3,7 @@
 namespace onedispatch::kernels::OD_LEVEL {
 
 static void gemm_pairs(const GemmF32& g) { product<float, true>(g); }
-static void conv_pairs(const ConvF32& g) { convolve<true>(g); }
+static void conv_pairs(const ConvF32& g) { convolve<true, false>(g); }
 
 OD_INLINE I upper(I x) { return (I)((U)x << 16); }
 

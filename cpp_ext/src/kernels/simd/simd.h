@@ -48,7 +48,7 @@ struct GemmRows {
 // each other in w, and as all channels do in x.
 struct ConvF32 {
   const float* x;
-  ptrdiff_t x_channel, x_row;
+  ptrdiff_t x_channel, x_row, x_step;  // x_step: from a pixel to the next; 1 of pairs
   const int32_t* offsets;
   int taps, channels, more_panels;
   const float* w;
