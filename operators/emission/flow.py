@@ -2,7 +2,7 @@
 """Tasks of a nest in the order in which the work needs them, never more than a channel's queue holds.
 
 What queues of memory tiles and cores take at once goes to them as control packets; what shims do, and what
-comes later, the controller pushes.
+comes later, the controller pushes once those packets have arrived.
 """
 
 from __future__ import annotations

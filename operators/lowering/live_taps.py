@@ -40,7 +40,7 @@ def of_live_taps(
 ) -> tuple[TensorSpec, tuple[WindowAxis, ...]]:
     """Constant ``weights`` [M, C, *kernel] and their window without taps that meet no data.
 
-    They stay where one that would go is no finite number: times the zeros of padding it is not zero.
+    They stay where a weight is infinite or NaN: times the zeros of padding it is not zero.
     """
     extents = zip(along, x.shape[2:], output.shape[2:], strict=True)
     taps, kept = zip(*(live_taps(*one) for one in extents), strict=True)

@@ -13,8 +13,8 @@ from onedispatch.operators.declarations.dtypes import WIDE
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.interface.operator import Lowering, TensorSpec
 from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, broadcast
-from onedispatch.operators.kernels.logic import Binary
 from onedispatch.operators.kernels.reduce import Reduce, word_of
+from onedispatch.operators.lowering.arithmetic import emit_arithmetic
 from onedispatch.operators.lowering.convert import emit_converted
 from onedispatch.operators.lowering.movement import Copy
 from onedispatch.operators.lowering.segments import emit_extended
@@ -114,7 +114,7 @@ def groups(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-# What pairs of int64 members become, and what changes no member: all are exact in whatever order.
+# How int64 is reduced: the function of two members, and its neutral element. All are exact in any order.
 _WIDE_FUNCTIONS = {
     "sum": ("add", 0),
     "prod": ("mul", 1),
@@ -131,7 +131,7 @@ def _emit_wide(
     axes: Sequence[int],
     lowering: Lowering,
 ) -> None:
-    """A reduction of int64 over any axes: of each range of them one half and the other, again and again."""
+    """A reduction of int64, which wraps: each range of axes is halved until one member is left."""
     func, neutral = function
     for first, stop in reversed(groups(x.shape, axes)):
         outer, inner = prod(x.shape[:first]), prod(x.shape[stop:])
@@ -146,7 +146,7 @@ def _emit_wide(
             half = x.shape[1] // 2
             views = [View((2 * half * inner, inner, 1), at) for at in (0, half * inner)]
             made = lowering.temp(x.dtype, (outer, half, inner))
-            lowering.emit(Binary(name, func, [x, x], made, lowering.device, layout=Layout(views)))
+            emit_arithmetic(name, func, [x, x], made, lowering, layout=Layout(views))
             x = made
         x = reshaped(x, left, lowering)
     lowering.emit(Copy(name, [x], output, lowering.device))

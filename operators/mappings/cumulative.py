@@ -12,10 +12,10 @@ from onedispatch.operators.declarations.dtypes import WIDE
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.kernels.cumulative import TYPES, Cumulative
-from onedispatch.operators.kernels.elementwise import Eltwise, Layout, View, numpy_names
-from onedispatch.operators.kernels.logic import Binary
+from onedispatch.operators.kernels.elementwise import Layout, View, numpy_names
 from onedispatch.operators.kernels.movement import Move, StridedCopy
 from onedispatch.operators.kernels.reduce import word_of
+from onedispatch.operators.lowering.arithmetic import emit_arithmetic
 from onedispatch.operators.lowering.convert import emit_converted
 from onedispatch.operators.lowering.reduce import emit_reduction, reshaped
 from onedispatch.operators.lowering.segments import emit_extended
@@ -35,8 +35,7 @@ def emit_cumulative(
     except Unsupported:
         if x.shape[axis] <= BLOCK:
             raise
-    wide, product = x.element.name == WIDE, flags["product"]
-    word = x.dtype if wide else word_of(x.element)
+    word, product = x.dtype if x.element.name == WIDE else word_of(x.element), flags["product"]
     if x.element.per_word > 1:  # rounded once, and words lie without padding
         x = emit_converted(name, x, lowering.temp(word, x.shape), lowering)
     outer, length, inner = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
@@ -83,10 +82,7 @@ def _joined(
     target = output if whole and output.dtype == inside.dtype else lowering.temp(inside.dtype, inside.shape)
     over = View((blocks * inner, inner, 0, 1))
     views = [View(contiguous_strides(inside.shape)), over]
-    added = Binary if inside.element.name == WIDE else Eltwise
-    lowering.emit(
-        added(name, func, [inside, before], target, lowering.device, layout=Layout(views, inside.shape))
-    )
+    emit_arithmetic(name, func, [inside, before], target, lowering, layout=Layout(views, inside.shape))
     if not whole:
         cut = output if output.dtype == inside.dtype else lowering.temp(inside.dtype, output.shape)
         shape = outer, length, inner

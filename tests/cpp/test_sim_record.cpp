@@ -21,6 +21,12 @@ std::vector<std::pair<uint32_t, uint32_t>> words_of(const Segments& segments, co
   return words;
 }
 
+// Adds a run to the builder, and its words to what is expected.
+void add_run(BlockBuilder& builder, std::vector<std::pair<uint32_t, uint32_t>>& expected, Space space, uint32_t first, uint32_t run) {
+  builder.add(space, first, run);
+  for (uint32_t i = 0; i < run; ++i) expected.emplace_back(space.bits, space.kind() == Space::kPadding ? first : first + i);
+}
+
 TEST(Segments, BlocksHoldTheWordsThatWereAddedInTheirOrder) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
@@ -31,9 +37,7 @@ TEST(Segments, BlocksHoldTheWordsThatWereAddedInTheirOrder) {
     for (uint32_t k = 0; k < planes; ++k) {
       for (uint32_t j = 0; j < lines; ++j) {
         const Space space(random() % 4 == 0 ? Space::kPadding : Space::kDdr, 1);
-        const uint32_t first = 1000 * k + 100 * j;
-        builder.add(space, first, run);
-        for (uint32_t i = 0; i < run; ++i) expected.emplace_back(space.bits, space.kind() == Space::kPadding ? first : first + i);
+        add_run(builder, expected, space, 1000 * k + 100 * j, run);
       }
     }
     const uint32_t segment = segments.add(builder.take());
@@ -52,10 +56,7 @@ TEST(Segments, BlocksThatTakeTurnsAreKeptOnce) {
     BlockBuilder builder;
     Segments segments;
     std::vector<std::pair<uint32_t, uint32_t>> expected;
-    const auto add = [&](Space space, uint32_t first, uint32_t run) {
-      builder.add(space, first, run);
-      for (uint32_t i = 0; i < run; ++i) expected.emplace_back(space.bits, space.kind() == Space::kPadding ? first : first + i);
-    };
+    const auto add = [&](Space space, uint32_t first, uint32_t run) { add_run(builder, expected, space, first, run); };
     const uint32_t turns = 2 + random() % 30, rounds = 9 + random() % 9, before = random() % 3, behind = random() % 3, rest = random() % turns;
     std::vector<uint32_t> runs, steps;
     for (uint32_t t = 0; t < turns; ++t) {

@@ -30,7 +30,7 @@ def push(op: int, tile: tuple[int, int], channel: int = 0, packet: int = 0) -> P
 
 def found(ended: Ended, *events: Pushed) -> list[int]:
     overtaking = Overtaking(cast(HappensBefore, ended))
-    return [op for event in events for op, _ in overtaking.observe(event)]
+    return [op for event in events for op, *_ in overtaking.observe(event)]
 
 
 CARRIER, CARRIED = push(3, SHIM), push(3, MEM, packet=1)

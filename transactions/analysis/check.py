@@ -249,8 +249,8 @@ class _FlowCheck:
         for event in effects.events(self.transaction, bds=bds, streams=streams):
             if order is not None and overtaking is not None:
                 order.observe(event)
-                for op, message in overtaking.observe(event):
-                    self._report(FindingKind.HAZARD, _WARNING, op, message)
+                for op, channel, problem in overtaking.observe(event):
+                    self._report(FindingKind.HAZARD, _WARNING, op, f"{_channel(channel)}: {problem}")
             self.unqueued.observe(event)
             step = steps.get(type(event))
             if step is not None:

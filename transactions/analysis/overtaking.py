@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.effects import Pushed, Tile
 from onedispatch.transactions.analysis.order import HappensBefore
-from onedispatch.transactions.base.text import tile_name
+
+Channel = tuple[Tile, int, int]
 
 
 class Overtaking:
@@ -18,11 +19,11 @@ class Overtaking:
     def __init__(self, order: HappensBefore) -> None:
         self._order = order
         self._carriers: dict[int, Pushed] = {}  # by op
-        self._carried: dict[tuple[Tile, int, int], Pushed] = {}
+        self._carried: dict[Channel, Pushed] = {}
         """By channel: the task that carries the last packet which pushes one there."""
 
-    def observe(self, event: effects.Event) -> Iterator[tuple[int, str]]:
-        """Yields the op and the description of a push that no wait holds back."""
+    def observe(self, event: effects.Event) -> Iterator[tuple[int, Channel, str]]:
+        """Yields the op and the channel of a push that no wait holds back, and what may happen."""
         if not isinstance(event, Pushed):
             return
         channel = event.tile, event.direction, event.channel
@@ -32,9 +33,5 @@ class Overtaking:
         self._carriers[event.op] = event
         carrier = self._carried.pop(channel, None)
         if carrier is not None and not self._order.has_ended(carrier):
-            name = f"{tile_name(*event.tile)} {effects.DIRECTIONS[event.direction & 1]}[{event.channel}]"
-            yield (
-                event.op,
-                f"{name}: the task may begin before those that op {carrier.op} sends as control packets: "
-                "nothing waits for their end",
-            )
+            sent = f"those that op {carrier.op} sends as control packets: nothing waits for their end"
+            yield event.op, channel, f"the task may begin before {sent}"

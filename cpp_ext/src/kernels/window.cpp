@@ -85,13 +85,6 @@ void Window::check(const Call& call) const {
   require_held(x_w, width, call.origin[dim_w], w, w + int64_t{columns - 1} * sw + int64_t{kw - 1} * dw, "window input columns");
 }
 
-bool Window::single_tap(const Call& call, int64_t& first) const {
-  const int64_t h = first_row(call), w = first_column(call);
-  first = (h - x_h.origin(call.origin[dim_h])) * x_h.stride + (w - x_w.origin(call.origin[dim_w])) * x_w.stride;
-  return taps() == 1 && h >= 0 && w >= 0 && h + int64_t{rows - 1} * sh < x_h.extent &&
-         w + int64_t{columns - 1} * sw < width;
-}
-
 const int32_t* Window::without_planes(const Call& call, int64_t& first) const {
   const int64_t h = first_row(call), w = first_column(call);
   first = (h - x_h.origin(call.origin[dim_h])) * x_h.stride + (w - x_w.origin(call.origin[dim_w])) * x_w.stride;

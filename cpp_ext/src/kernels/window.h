@@ -46,11 +46,11 @@ class Window {
   int64_t channel(const Call& call) const;
   // Throws ProgramError unless the chunk holds all coordinates that are not padding.
   void check(const Call& call) const;
-  // One tap and no padding: outputs are input elements, and no plane is needed. `first` becomes
-  // the position of the first one in its channel.
-  bool single_tap(const Call& call, int64_t& first) const;
-  // No padding: windows read the chunk where it lies, `first` as above, by these offsets. Null where it needs planes.
+  // No padding: windows read the chunk where it lies, by these offsets from their first tap. Null where they need planes.
+  // `first` becomes the position of the first output's in its channel.
   const int32_t* without_planes(const Call& call, int64_t& first) const;
+  // The same of one tap: outputs are input elements.
+  bool single_tap(const Call& call, int64_t& first) const { return taps() == 1 && without_planes(call, first) != nullptr; }
   // With a single tap: the outputs of a channel lie together in the chunk.
   bool contiguous() const {
     return sw * x_w.stride == 1 && (rows == 1 || sh * x_h.stride == columns);

@@ -81,7 +81,7 @@ class Staged {
   DdrRegions moved_;
 };
 
-// What recordings need while they are made is many times of what they keep: in the end the system has it back.
+// To make a recording takes many times the memory that it keeps: this returns the rest to the system.
 struct GivesBack {
   ~GivesBack() {
 #ifdef __GLIBC__

@@ -38,8 +38,6 @@ uint64_t mixed(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-}  // namespace
-
 SlicesDigest digest_of(const std::vector<Slice>& slices) {
   // Odd numbers without a pattern: digits of the square roots of 2, 3, 5 and 7.
   constexpr uint64_t kFirst[] = {0x6A09E667F3BCC909, 0xBB67AE8584CAA73B}, kSecond[] = {0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1};
@@ -50,6 +48,8 @@ SlicesDigest digest_of(const std::vector<Slice>& slices) {
   }
   return digest;
 }
+
+}  // namespace
 
 void Recorder::refuse(std::string why) {
   if (flow_.refusal.empty()) flow_.refusal = std::move(why);

@@ -13,9 +13,8 @@
 
 namespace onedispatch::sim {
 
-// 128 bits that stand for many slices: no two sequences of a run have the same.
+// 128 bits that stand for a sequence of slices: chances that two of a run's are the same are below 2^-80.
 using SlicesDigest = std::array<uint64_t, 2>;
-SlicesDigest digest_of(const std::vector<Slice>& slices);
 
 class Recorder final : public Executor {
  public:

@@ -7,13 +7,20 @@
 
 namespace onedispatch::sim {
 
+namespace {
+
+int64_t apart(uint32_t from, uint32_t to) { return static_cast<int64_t>(to) - static_cast<int64_t>(from); }
+
+bool is_run(const RunBlock& block) { return RunBlock::runs(block.steps) == 1; }
+
+}  // namespace
+
 // Whether `next` lies behind the blocks that `block` has along dimension `dim`, as far as they lie apart; then it joins.
 bool BlockBuilder::joins(RunBlock& block, const RunBlock& next, unsigned dim) {
   bool alike = block.space == next.space && block.run == next.run;
   for (unsigned d = 0; d < dim; ++d) alike = alike && block.steps[d] == next.steps[d];
   if (!alike) return false;
   RunBlock::Step& step = block.steps[dim];
-  const auto apart = [](uint32_t from, uint32_t to) { return static_cast<int64_t>(to) - static_cast<int64_t>(from); };
   const int64_t there = apart(block.first, next.first), here = apart(block.local, next.local);
   if (step.count == 1) {
     if (there != static_cast<int32_t>(there) || here != static_cast<int32_t>(here)) return false;
@@ -67,17 +74,17 @@ struct Rounds {
 // Runs from block `first` on that come again and again, each as far apart as the time before: elements of several chunks
 // that a transposition puts side by side.
 Rounds rounds_at(const std::vector<RunBlock>& blocks, size_t first) {
-  const auto apart = [&blocks](size_t from, size_t to) { return static_cast<int64_t>(blocks[to].first) - static_cast<int64_t>(blocks[from].first); };
+  const auto step = [&blocks](size_t from, size_t to) { return apart(blocks[from].first, blocks[to].first); };
   const auto alike = [&](size_t a, size_t b) {
-    const bool single = RunBlock::runs(blocks[a].steps) == 1 && RunBlock::runs(blocks[b].steps) == 1;
-    return single && blocks[a].space == blocks[b].space && blocks[a].run == blocks[b].run && apart(a, b) == static_cast<int32_t>(apart(a, b));
+    const bool runs = is_run(blocks[a]) && is_run(blocks[b]);
+    return runs && blocks[a].space == blocks[b].space && blocks[a].run == blocks[b].run && step(a, b) == static_cast<int32_t>(step(a, b));
   };
   const size_t last = std::min(blocks.size(), first + 1 + kMostTurns);
   size_t end = first + 1;
   while (end < last && !alike(first, end)) ++end;
   if (end == last) return {};
   const size_t turns = end - first;
-  while (end < blocks.size() && alike(end - turns, end) && (end < first + 2 * turns || apart(end - turns, end) == apart(end - 2 * turns, end - turns))) ++end;
+  while (end < blocks.size() && alike(end - turns, end) && (end < first + 2 * turns || step(end - turns, end) == step(end - 2 * turns, end - turns))) ++end;
   const size_t count = (end - first) / turns;
   if ((count - 1) * turns < kLeastSaved) return {};
   return {static_cast<uint32_t>(turns), static_cast<uint32_t>(count)};
@@ -92,12 +99,11 @@ uint32_t Segments::number_of(const Repeat& repeat) {
 }
 
 void Segments::add_block(const RunBlock& block) {
-  const bool alone = RunBlock::runs(block.steps) == 1;
-  blocks_.push_back({block.space, block.first, block.run, alone ? 0 : number_of({block.steps})});
+  blocks_.push_back({block.space, block.first, block.run, is_run(block) ? 0 : number_of({block.steps})});
 }
 
 void Segments::add_turns(const RunBlock* blocks, uint32_t turns, uint32_t rounds) {
-  const auto step = [&](uint32_t turn) { return static_cast<int32_t>(static_cast<int64_t>(blocks[turns + turn].first) - static_cast<int64_t>(blocks[turn].first)); };
+  const auto step = [&](uint32_t turn) { return static_cast<int32_t>(apart(blocks[turn].first, blocks[turns + turn].first)); };
   Repeat repeat;
   repeat.steps[0] = {rounds, step(0), 0};
   repeat.turns = turns;
