@@ -36,15 +36,19 @@ from onedispatch.dispatch.compiler.properties import (
 from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.compiler.refusals import refuse_unmapped, refuse_unplaced
 from onedispatch.dispatch.compiler.rewrite import rewrite
+from onedispatch.dispatch.contrib import domain as contrib
 from onedispatch.dispatch.frontend.frozen import frozen
 from onedispatch.dispatch.frontend.graph import Array, Graph, with_outputs
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.dispatch.rules.table import PACKED
 from onedispatch.dispatch.sources.layouts import arrange
+from onedispatch.dispatch.sources.registry import fusions, rules
 from onedispatch.dispatch.sources.translate import ONNX, Framework, translate
-from onedispatch.dispatch.tensorflow.framework import TENSORFLOW, load_rules
+from onedispatch.dispatch.tensorflow import framework as tensorflow
+from onedispatch.dispatch.tensorflow.framework import TENSORFLOW
 from onedispatch.dispatch.tensorflow.reader import DOMAIN, is_graphdef, read_graphdef
+from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.emission.programs import provided
 
 
@@ -63,10 +67,12 @@ def read_model(model: Any, options: ImportOptions) -> Graph:
 
 def framework_of(graph: Graph) -> Framework:
     """Returns the source framework of a graph, once our rules for it are there."""
-    if DOMAIN not in graph.opsets:
-        return ONNX
-    load_rules()
-    return TENSORFLOW
+    if DOMAIN in graph.opsets:
+        tensorflow.load_rules()
+        return TENSORFLOW
+    if any(domain.startswith(MICROSOFT) for domain in graph.opsets) or rules() or fusions():
+        contrib.load_rules()  # rules of others may write what ours map
+    return ONNX
 
 
 def _translated(graph: Graph, context: ImportContext) -> Graph:

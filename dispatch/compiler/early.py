@@ -12,7 +12,7 @@ from onedispatch.dispatch.compiler.refusals import refused_model
 from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.compiler.sequences import of_sequences
 from onedispatch.dispatch.frontend.function_bodies import has_body
-from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.frontend.graph import Graph, refused_by_rules
 from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.sources.registry import Rules
@@ -26,6 +26,7 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
     foldable = may_fold(graph, deciding)
     lines = [
         f"{node.name} ({node.op_type}): no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
+        + refused_by_rules(graph, node.name, node.op_type)
         for node in graph.nodes
         if node.name not in foldable
         and registry.mapping_for(node.domain, node.op_type) is None
@@ -51,7 +52,7 @@ def refuse_missing(graph: Graph) -> None:
         f"operators of onnx, of onnxruntime and of plug-ins ({discovery.searched()})",
         "name the plug-in that maps them: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH, "
         "or map them with od.maps before the model is compiled",
-        nodes=[_missing_line(*row) + _refused(graph, row[0], row[2]) for row in missing],
+        nodes=[_missing_line(*row) + refused_by_rules(graph, row[0], row[2]) for row in missing],
     )
 
 
@@ -70,17 +71,6 @@ def _refuse_bodies(graph: Graph) -> None:
             "unroll it, or write it as a Loop",
             nodes=lines,
         )
-
-
-def _refused(graph: Graph, node: str, op_type: str) -> str:
-    """Which rules for a node did not take it, and why; of one in a body, by its operator."""
-    outer = {one.name for one in graph.nodes}
-    steps = [
-        step
-        for step in graph.steps
-        if step.refused and (step.node == node or (step.op_type == op_type and not {node, step.node} & outer))
-    ]
-    return "".join(f"; {step.rule} refused it: {step.refused}" for step in steps)
 
 
 def _missing_line(node: str, domain: str, op_type: str) -> str:

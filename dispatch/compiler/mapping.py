@@ -15,7 +15,7 @@ from typing import Literal
 from onedispatch.dispatch.base.limits import SHAPE_ELEMENTS
 from onedispatch.dispatch.compiler import mapping_functions
 from onedispatch.dispatch.compiler.copies import device_copy
-from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.frontend.graph import Graph, Node, refused_by_rules
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_operands, shape_positions
 from onedispatch.dispatch.rules.diagnostics import an_output, did_not_fire, read_earlier, read_elsewhere
 from onedispatch.dispatch.sources.host import implementation
@@ -178,7 +178,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
             "its condition is known only at run time", "conditions that constants or shapes decide"
         )
     if mapping is None:
-        return _unknown(node)
+        return _unknown(specs.graph, node)
     ops, aliases = len(lowering.ops), len(lowering.aliases)
     try:
         specs.check_shape_operands(node)
@@ -250,12 +250,13 @@ _INSTEAD = {
 """What computes the same, or serves the same purpose, for operators that do not map."""
 
 
-def _unknown(node: Node) -> Refusal:
+def _unknown(graph: Graph, node: Node) -> Refusal:
     """Says that nothing maps it, and what does the same: similar spelling is no similar function."""
     if not node.domain and node.op_type in DATA_DECIDES_SHAPE:
         reason = f"the shape of {node.op_type}'s result depends on its data, and is known only at run time"
         return Refusal(reason, "operators whose shapes follow from those of their inputs")
     reason = f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
+    reason += refused_by_rules(graph, node.name, node.op_type)
     listed = "what `onedispatch ops` lists"
     instead = None if node.domain else _INSTEAD.get(node.op_type)
     return Refusal(reason, f"{instead}, or {listed}" if instead else listed)

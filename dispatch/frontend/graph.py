@@ -302,6 +302,17 @@ class Graph:
         return replace(self, nodes=kept, constants=constants, **changes)
 
 
+def refused_by_rules(graph: Graph, node: str, op_type: str) -> str:
+    """Which rules for a node did not take it, and why; of one in a body, by its operator."""
+    outer = {one.name for one in graph.nodes}
+    steps = [
+        step
+        for step in graph.steps
+        if step.refused and (step.node == node or (step.op_type == op_type and not {node, step.node} & outer))
+    ]
+    return "".join(f"; {step.rule} refused it: {step.refused}" for step in steps)
+
+
 def runtime_opsets(graph: Graph) -> dict[str, int]:
     """Returns the operator sets of ``graph``, with that of onnxruntime's own operators."""
     return {**graph.opsets, MICROSOFT: graph.opsets.get(MICROSOFT, 1)}

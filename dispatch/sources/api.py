@@ -35,6 +35,7 @@ from onedispatch.transactions.base.text import did_you_mean
 F = TypeVar("F", bound=Callable[..., Any])
 # Frames of these modules are not where a rule is written.
 _OWN_MODULES = ("onedispatch.dispatch.sources.", "onedispatch.transactions.base.")
+_OURS = ("onedispatch.dispatch.tensorflow.", "onedispatch.dispatch.contrib.")  # where the rules are that ship
 
 
 @public
@@ -357,6 +358,6 @@ def _here() -> tuple[Place, str, bool]:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN_MODULES):
         frame = frame.f_back
     file = frame.f_code.co_filename
-    ours = str(frame.f_globals.get("__name__", "")).startswith("onedispatch.dispatch.tensorflow.")
+    ours = str(frame.f_globals.get("__name__", "")).startswith(_OURS)
     origin = str(Path(file).resolve()) if Path(file).exists() else file
     return Place(origin, frame.f_lineno), origin, ours

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 
 from onedispatch.dispatch.sources.rule import Fusion, Rule
+from onedispatch.operators.declarations.registry import mapping_for
 from onedispatch.operators.plugin import registrations
 from onedispatch.transactions.base.errors import RuleError
 
@@ -55,9 +56,13 @@ class Rules:
             self._by_key.setdefault(rule.key, []).append(rule)
 
     def find(self, framework: str, domain: str, op_type: str, version: int) -> Rule | None:
-        """Returns the rule for an operator in this version, None if there is none."""
-        known = self._by_key.get((framework, domain, op_type), ())
-        return next((rule for rule in known if rule.covers(version)), None)
+        """Returns the rule for an operator in this version, None if there is none.
+
+        Where a plug-in has a kernel or an operator for it, ours is not used.
+        """
+        known = [rule for rule in self._by_key.get((framework, domain, op_type), ()) if rule.covers(version)]
+        mapping = mapping_for(domain, op_type) if known and known[0].ours else None
+        return known[0] if known and not (mapping is not None and mapping.origin) else None
 
     def any_for(self, framework: str, domain: str, op_type: str) -> bool:
         """Whether a rule is for the operator in any version."""

@@ -28,6 +28,10 @@ OPSET = 21
 """ONNX's operator set that rules for other frameworks write."""
 
 
+# Operators that onnxruntime has in ONNX's domain, the first in operator sets before ONNX's own.
+_OF_RUNTIME = {("", "LayerNormalization"), ("", "SimplifiedLayerNormalization")}
+
+
 @dataclass(frozen=True)
 class Target:
     """An operator by domain and type."""
@@ -47,10 +51,10 @@ class Target:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def schema(self, opset: int = OPSET) -> OpSchema | None:
-        """ONNX's schema in this version; of other domains onnxruntime's, None of those of plug-ins."""
+        """ONNX's schema in this version, or else onnxruntime's; None of operators of plug-ins."""
         found = onnx_schema(self.op_type, self.domain, opset)
-        if found is None and self.domain == MICROSOFT:  # the only domain whose schemas take long to load
-            return runtime_schema(self.op_type, self.domain, opset)
+        if found is None and (self.domain == MICROSOFT or (self.domain, self.op_type) in _OF_RUNTIME):
+            return runtime_schema(self.op_type, self.domain, opset)  # which take long to load
         return found
 
     @property
@@ -116,11 +120,11 @@ def as_attribute(schema: OpSchema | None, name: str, value: Any) -> Any:
 
     Raises ``TypeError`` for another kind of value: the text says which is taken.
     """
-    kind = None if schema is None or name not in schema.attributes else schema.attributes[name].type
     value = _plain(value)
-    if kind is None:
+    if schema is None or name not in schema.attributes:
         return value
     kinds = OpSchema.AttrType
+    kind = getattr(kinds, _name_of(schema.attributes[name].type))  # onnxruntime's schemas have their own enum
     match kind:
         case kinds.INT if isinstance(value, int):
             return int(value)
@@ -144,7 +148,7 @@ def as_attribute(schema: OpSchema | None, name: str, value: Any) -> Any:
             return value
         case kinds.GRAPH if isinstance(value, onnx.GraphProto):
             return value
-    raise TypeError(f"{value!r}, which is no {str(kind).rpartition('.')[2]}")
+    raise TypeError(f"{value!r}, which is no {_name_of(kind)}")
 
 
 def _all(value: Any, kind: Any) -> bool:
@@ -176,4 +180,8 @@ def written(schema: OpSchema | None, name: str, value: Any) -> AttributeProto:
 
 def _number_of(kind: OpSchema.AttrType) -> int:
     """ONNX's number of a kind of attribute, by its name: INTS."""
-    return int(AttributeProto.AttributeType.Value(str(kind).rpartition(".")[2]))
+    return int(AttributeProto.AttributeType.Value(_name_of(kind)))
+
+
+def _name_of(kind: OpSchema.AttrType) -> str:
+    return str(kind).rpartition(".")[2]

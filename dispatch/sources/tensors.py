@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
 
 import onnx
 from onnx import helper
 from onnx.defs import OpSchema
 
 from onedispatch.dispatch.frontend.exporter import type_proto
-from onedispatch.dispatch.frontend.graph import Array, Graph, Value, type_name_of
+from onedispatch.dispatch.frontend.graph import Array, Dimension, Graph, Value, type_name_of
 from onedispatch.dispatch.frontend.importer import value_of
 from onedispatch.dispatch.sources.elements import LIMIT, Elements, elements_of, shape_from
 from onedispatch.dispatch.sources.targets import OPSET
+from onedispatch.operators.declarations.registry import mapping_for
+from onedispatch.operators.interface.operator import NodeSpec, TensorSpec, Unsupported
 
 _ERRORS = (
     *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError),
     *(RuntimeError, ValueError, TypeError, KeyError),
 )
+Shape = tuple[Dimension, ...] | None
 _SMALL = 1024  # elements of numbers up to which a constant takes part in shape inference
 
 
@@ -73,8 +79,11 @@ class Tensors:
         for name in proto.output:
             known = self.graph.values.get(name)
             self.values.setdefault(name, known if known is not None else Value(name))
-        if isinstance(schema, OpSchema) and not all(self.values[name].is_concrete for name in proto.output):
-            self._by_onnx(schema, proto)
+        if schema is not None and not all(self.values[name].is_concrete for name in proto.output):
+            if isinstance(schema, OpSchema):
+                self._by_onnx(schema, proto)
+            else:
+                self._by_runtime(schema, proto)
         self._follow_sizes(proto)
 
     def _by_onnx(self, schema: OpSchema, proto: onnx.NodeProto) -> None:
@@ -100,6 +109,23 @@ class Tensors:
             info.type.CopyFrom(kind)
             self.values[name] = value_of(info)
 
+    def _by_runtime(self, schema: Any, proto: onnx.NodeProto) -> None:
+        """Of an operator of onnxruntime: types by its schema, shapes as its mapping has them."""
+        given = [self.value(name) if name else None for name in proto.input]
+        types = {
+            formal.typeStr: one.type
+            for formal, one in zip(schema.inputs, given, strict=False)
+            if one is not None and one.type
+        }
+        shapes = _shapes_by_mapping(proto, given)
+        for name, formal, shape in zip_longest(proto.output, schema.outputs[: len(proto.output)], shapes):
+            if not name or formal is None:
+                continue
+            known = self.values[name]
+            declared = formal.typeStr if formal.typeStr.startswith("tensor(") else ""
+            kind = known.type or types.get(formal.typeStr, declared)
+            self.values[name] = Value(name, kind, shape if known.shape is None else known.shape)
+
     def _follow_sizes(self, proto: onnx.NodeProto) -> None:
         """Notes what is known of numbers that a node computes from shapes, and of a shape that these are."""
         if not proto.output or not proto.input:
@@ -112,3 +138,35 @@ class Tensors:
         shape = shape_from(proto, given, self.value(proto.input[0]).shape)
         if shape is not None and not made.is_concrete:
             self.values[made.name] = replace(made, shape=tuple(shape))
+
+
+def _shapes_by_mapping(proto: onnx.NodeProto, given: Sequence[Value | None]) -> list[Shape]:
+    """Shapes of results, as a mapping's ``like`` or ``infer`` has them; where sizes are open, ranks."""
+    mapping = mapping_for(proto.domain, proto.op_type)
+    like = 0 if not proto.domain else -1 if mapping is None else mapping.like  # ONNX's: normalisations
+    if 0 <= like < len(given):
+        one = given[like]
+        return [None if one is None else one.shape]
+    if mapping is None or mapping.infer is None:
+        return []
+    inputs = [None if one is None else _spec(one) for one in given]
+    if not all(one is None or found is not None for one, found in zip(given, inputs, strict=True)):
+        return []
+    attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+    node = NodeSpec(
+        proto.name, proto.op_type, proto.domain, 1, inputs, [None] * len(proto.output), attributes
+    )
+    try:
+        made = mapping.infer(node)
+    except (Unsupported, ValueError, TypeError, IndexError, KeyError):
+        return []  # the node is refused when it is mapped
+    concrete = all(one is None or one.is_concrete for one in given)
+    return [tuple(shape) if concrete else (None,) * len(shape) for _, shape in made]
+
+
+def _spec(value: Value) -> TensorSpec | None:
+    """A tensor for inference; of unknown sizes each is 1. None where type or rank are unknown."""
+    if value.dtype is None or value.shape is None:
+        return None
+    shape = value.shape if value.is_concrete else (1,) * len(value.shape)
+    return TensorSpec(value.name, value.dtype, tuple(int(one) for one in shape if isinstance(one, int)))

@@ -7,10 +7,11 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from onedispatch.dispatch.contrib import domain as contrib
 from onedispatch.dispatch.rules import table
 from onedispatch.dispatch.sources import registry
 from onedispatch.dispatch.sources.rule import Fusion, Rule
-from onedispatch.dispatch.tensorflow.framework import load_rules
+from onedispatch.dispatch.tensorflow import framework as tensorflow
 from onedispatch.operators.declarations.registry import OpMapping, all_mappings
 
 DEVICE = "device"
@@ -36,7 +37,8 @@ class MapRow:
 
 def rule_map() -> list[MapRow]:
     """Returns a row for each mapping, those of plug-ins first within a framework."""
-    load_rules()
+    tensorflow.load_rules()
+    contrib.load_rules()
     rows = [*map(_rule, registry.rules()), *map(_fusion, registry.fusions())]
     rows += _rewrites()
     rows += map(_mapping, all_mappings())

@@ -41,6 +41,21 @@ def model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def in_an_if(*inside: Any) -> onnx.ModelProto:
+    """A model whose If has these nodes, the last of which writes t, in one branch."""
+    ends = [helper.make_tensor_value_info(name, FLOAT, None) for name in "te"]
+    branches = {
+        "then_branch": helper.make_graph(list(inside), "then", [], ends[:1]),
+        "else_branch": helper.make_graph([node("Neg", ["x"], ["e"], "")], "else", [], ends[1:]),
+    }
+    nodes = [
+        node("ReduceMax", ["x"], ["m"], "", keepdims=0),
+        node("Greater", ["m", "zero"], ["c"], ""),
+        node("If", ["c"], ["y"], "", **branches),
+    ]
+    return model(nodes, {"y": FLOAT}, zero=np.float32(0), slope=np.float32(0.25))
+
+
 def run(given: onnx.ModelProto, **options: Any) -> list[Any]:
     """The outputs, all computed on the device."""
     session = od.InferenceSession(given, fallback="error", **options)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper
 
 import onedispatch as od
-from tests.integration.foreign_models import FLOAT, X, acme, command, model, node, run
+from tests.integration.foreign_models import FLOAT, X, acme, command, in_an_if, model, node, run
 
 pytestmark = pytest.mark.usefixtures("no_plugins")
 
@@ -32,21 +31,6 @@ def test_a_mistake_of_the_model_beside_a_rule_is_its_own() -> None:
     nodes = [node("Fine", ["x"], ["a"]), node("Add", ["a", "k"], ["y"], "")]
     with pytest.raises(od.ModelError, match="Add_y"):
         run(model(nodes, {"y": FLOAT}, k=np.float64(1)))
-
-
-def in_an_if(*inside: Any) -> onnx.ModelProto:
-    """A model whose If has these nodes, the last of which writes t, in one branch."""
-    ends = [helper.make_tensor_value_info(name, FLOAT, None) for name in "te"]
-    branches = {
-        "then_branch": helper.make_graph(list(inside), "then", [], ends[:1]),
-        "else_branch": helper.make_graph([node("Neg", ["x"], ["e"], "")], "else", [], ends[1:]),
-    }
-    nodes = [
-        node("ReduceMax", ["x"], ["m"], "", keepdims=0),
-        node("Greater", ["m", "zero"], ["c"], ""),
-        node("If", ["c"], ["y"], "", **branches),
-    ]
-    return model(nodes, {"y": FLOAT}, zero=np.float32(0), slope=np.float32(0.25))
 
 
 def test_a_constant_around_a_body_is_known_in_it() -> None:

@@ -155,7 +155,9 @@ class Case:
     outputs: int = 1
     tolerance: Tolerance | None = None
     note: str = ""
-    result: Input | None = None  # its type and shape, of another domain, where they are not the first input's
+    # Type and shape of the results, of another domain, where they are not the first input's; of several
+    # results one for each, None of one that the node leaves out.
+    result: Input | tuple[Input | None, ...] | None = None
     answer: Any = None  # what to expect where onnxruntime is wrong or has no such operator
 
     @cached_property
@@ -205,6 +207,8 @@ class Case:
         """The model with this node alone."""
         names = ["" if x is None else f"x{i}" for i, x in enumerate(self.inputs)]
         outputs = [f"y{i}" for i in range(self.outputs)]
+        if isinstance(self.result, tuple):
+            outputs = [f"y{i}" if one is not None else "" for i, one in enumerate(self.result)]
         given = {
             key: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
             for key, v in self.attributes.items()
@@ -247,7 +251,7 @@ def single_model(
     constants: Sequence[onnx.TensorProto] = (),
     opset: int = OPSET,
     domain: str = "",
-    result: Input | None = None,
+    result: Input | tuple[Input | None, ...] | None = None,
 ) -> onnx.ModelProto:
     """A checked model; types and shapes of the outputs are inferred."""
     # onnx infers nothing of these: as their first input. GroupNormalization 18 is withdrawn, others are
@@ -261,8 +265,13 @@ def single_model(
         for name in outputs
     ]
     if result is not None:
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(result.dtype))
-        made = [helper.make_tensor_value_info(name, kind, result.shape) for name in outputs]
+        several = result if isinstance(result, tuple) else [result] * len(outputs)
+        kinds = [(one.shape, helper.np_dtype_to_tensor_dtype(np.dtype(one.dtype))) for one in several if one]
+        named = [name for name in outputs if name]
+        made = [
+            helper.make_tensor_value_info(name, kind, shape)
+            for name, (shape, kind) in zip(named, kinds, strict=True)
+        ]
     graph = helper.make_graph(list(nodes), "case", list(inputs), made, list(constants))
     opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)

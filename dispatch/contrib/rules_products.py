@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for products and convolutions with transposes, factors, residuals and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onedispatch.dispatch.contrib.domain import contrib, given, number
+from onedispatch.dispatch.sources.builder import Builder
+from onedispatch.dispatch.sources.facts import Refused
+from onedispatch.dispatch.sources.node import Operand, SourceNode
+
+# Activations by name, with the names of their parameters in the order in which they are given.
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (), "Sigmoid": (), "Tanh": (), "Softplus": (), "Softsign": (), "HardSwish": (), "Gelu": (),
+    "LeakyRelu": ("alpha",), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",),
+    "Selu": ("alpha", "gamma"), "HardSigmoid": ("alpha", "beta"), "Clip": (),
+}  # fmt: skip
+
+
+def _activated(
+    g: Builder, x: Any, name: str | bytes | None, parameters: Sequence[float], like: Operand
+) -> Any:
+    """The activation that an attribute names, of a result. Raises ``Refused`` for another one."""
+    kind = name.decode() if isinstance(name, bytes) else name
+    if not kind:
+        return x
+    if kind not in _ACTIVATIONS:
+        raise Refused(f"activation {kind!r}, where {', '.join(_ACTIVATIONS)} are known")
+    if kind == "Clip":
+        if len(parameters) != 2:
+            raise Refused(
+                f"Clip with {len(parameters)} parameters, where a minimum and a maximum are expected"
+            )
+        low, high = (float(one) for one in parameters)
+        if g.opset < 11:
+            return g.Clip(x, min=low, max=high)
+        return g.Clip(x, *(number(g, one, like) for one in (low, high)))
+    said: dict[str, Any] = dict(zip(_ACTIVATIONS[kind], map(float, parameters), strict=False))
+    return g.op(kind, x, **said)
+
+
+@contrib.expand("FusedConv")
+def fused_conv(g: Builder, n: SourceNode) -> Any:
+    """A convolution, a tensor that is added to it, an activation."""
+    name, parameters = n.attr("activation", ""), n.attr("activation_params", ())
+    made, more = g.Conv(*n.inputs[:3]), given(n, 3)
+    return _activated(g, made if more is None else g.Add(made, more), name, parameters, n.inputs[0])
+
+
+@contrib.expand("FusedGemm")
+def fused_gemm(g: Builder, n: SourceNode) -> Any:
+    name = n.attr("activation", "")
+    said = [n.attr(f"activation_{one}", None) for one in ("alpha", "beta", "gamma")]
+    made = g.Gemm(*n.inputs)
+    return _activated(g, made, name, [one for one in said if one is not None], n.inputs[0])
+
+
+@contrib.expand("FusedMatMul", "TransposeMatMul", inherit=False)
+def fused_matmul(g: Builder, n: SourceNode) -> Any:
+    """Either matrix may be transposed, and its rows may stand before the batches."""
+    a, b = (
+        _laid(g, one, bool(n.attr(f"trans{side}", 0)), bool(n.attr(f"transBatch{side}", 0)))
+        for one, side in zip(n.inputs, "AB", strict=True)
+    )
+    made, alpha = g.MatMul(a, b), float(n.attr("alpha", 1.0))
+    return made if alpha == 1 else g.Mul(made, number(g, alpha, n.inputs[0]))
+
+
+def _laid(g: Builder, x: Operand, turned: bool, batches_inside: bool) -> Any:
+    """A factor as MatMul takes it."""
+    if not turned and not batches_inside:
+        return x
+    if x.rank is None:
+        raise Refused(f"{x}, which is transposed, has unknown rank")
+    order = list(range(x.rank))
+    if batches_inside and x.rank > 2:
+        order = [*order[1:-1], 0, order[-1]]
+    if turned and x.rank > 1:
+        order[-2:] = order[:-3:-1]
+    return x if order == list(range(x.rank)) else g.Transpose(x, perm=order)
