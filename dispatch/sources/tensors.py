@@ -149,24 +149,49 @@ def _shapes_by_mapping(proto: onnx.NodeProto, given: Sequence[Value | None]) -> 
         return [None if one is None else one.shape]
     if mapping is None or mapping.infer is None:
         return []
-    inputs = [None if one is None else _spec(one) for one in given]
-    if not all(one is None or found is not None for one, found in zip(given, inputs, strict=True)):
+    if not all(one is None or (one.dtype is not None and one.shape is not None) for one in given):
         return []
     attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
-    node = NodeSpec(
-        proto.name, proto.op_type, proto.domain, 1, inputs, [None] * len(proto.output), attributes
-    )
-    try:
-        made = mapping.infer(node)
-    except (Unsupported, ValueError, TypeError, IndexError, KeyError):
-        return []  # the node is refused when it is mapped
-    concrete = all(one is None or one.is_concrete for one in given)
-    return [tuple(shape) if concrete else (None,) * len(shape) for _, shape in made]
+    found = list[tuple[list[tuple[int, ...]], dict[int, Dimension]]]()
+    for first in _FIRST_SIZES:  # sizes that are open are any: what follows from them differs
+        sizes = _Sizes(first)
+        inputs = [None if one is None else sizes.spec(one) for one in given]
+        results: list[TensorSpec | None] = [None] * len(proto.output)
+        node = NodeSpec(proto.name, proto.op_type, proto.domain, 1, inputs, results, attributes)
+        try:
+            made = mapping.infer(node)
+        except (Unsupported, ValueError, TypeError, IndexError, KeyError):
+            return []  # the node is refused when it is mapped
+        found.append(([shape for _, shape in made], sizes.names))
+    (ones, names), (others, again) = found
+    return [
+        tuple(
+            a if a == b else names[a] if a in names and names[a] == again.get(b) else None
+            for a, b in zip(one, other, strict=True)
+        )
+        for one, other in zip(ones, others, strict=True)
+    ]
 
 
-def _spec(value: Value) -> TensorSpec | None:
-    """A tensor for inference; of unknown sizes each is 1. None where type or rank are unknown."""
-    if value.dtype is None or value.shape is None:
-        return None
-    shape = value.shape if value.is_concrete else (1,) * len(value.shape)
-    return TensorSpec(value.name, value.dtype, tuple(int(one) for one in shape if isinstance(one, int)))
+_FIRST_SIZES = (10_007, 20_011)  # no size of a model: open sizes are these and the next ones
+
+
+class _Sizes:
+    """Numbers in place of open sizes: one for each symbol, and for each that has no name."""
+
+    def __init__(self, first: int) -> None:
+        self.next, self.names = first, dict[int, Dimension]()
+        self._of = dict[str, int]()
+
+    def spec(self, value: Value) -> TensorSpec:
+        assert value.dtype is not None and value.shape is not None
+        return TensorSpec(value.name, value.dtype, tuple(map(self._number, value.shape)))
+
+    def _number(self, size: Dimension) -> int:
+        if isinstance(size, int):
+            return size
+        if size not in self._of:
+            self.names[self.next] = size
+            self._of[size or f"//{self.next}"] = self.next
+            self.next += 1
+        return self._of[size] if size else self.next - 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for, maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.kernels.elementwise import Eltwise
+from onedispatch.operators.kernels.elementwise import Eltwise, numpy_names
 from onedispatch.operators.kernels.rotary import Rotate
-from onedispatch.operators.lowering.convert import emit_converted
+from onedispatch.operators.lowering.convert import emit_converted, in_float32
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 
@@ -78,6 +79,7 @@ def map_rotary(node: NodeSpec, lowering: Lowering) -> None:
 @maps(
     "RotaryEmbedding",
     domain=MICROSOFT,
+    dtypes=numpy_names(FLOATS),
     like=0,
     notes="as ONNX's; position_ids for every place or of the first one; scale 1, no packed batching",
 )
@@ -98,8 +100,13 @@ def map_own_rotary(node: NodeSpec, lowering: Lowering) -> None:
     if len(x.shape) == 3 and not node.attr("num_heads", 0):  # a table has half of what a head has
         attributes["num_heads"] = x.shape[2] // max(2 * cosines.shape[1], 1)
     ids = _places(node.name, places, (x.shape[0], x.shape[-2]), cosines.shape[0], lowering)
-    inputs = [x, cosines, sines, ids]
-    map_rotary(NodeSpec(node.name, "RotaryEmbedding", "", 23, inputs, node.outputs, attributes), lowering)
+    inputs = [*(in_float32(node.name, one, lowering) for one in (x, cosines, sines)), ids]
+    y = node.outputs[0]
+    narrow = y is not None and y.dtype != np.float32  # rounded once, at the end
+    made = lowering.temp(np.dtype(np.float32), x.shape) if narrow else y
+    map_rotary(NodeSpec(node.name, "RotaryEmbedding", "", 23, inputs, [made], attributes), lowering)
+    if narrow and y is not None and made is not None:
+        emit_converted(node.name, made, y, lowering)
 
 
 def _places(
