@@ -98,7 +98,7 @@ RECURRENT = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
-        joins="steps",
+        joins="panels",
         # ASSUMPTION: 224 instructions: a product as gemm's, and the gates of six cells.
         code_bytes=3584,
         summary=(

@@ -363,6 +363,28 @@ TEST(Levels, ProductsOfPanels) {
   });
 }
 
+// Rows of one matrix and of many, panels that vectors end with and others, the last one in part.
+TEST(Levels, ColumnsInPanels) {
+  on_every_level([] {
+    Random random(7);
+    for (int turn = 0; turn < 60; ++turn) {
+      const int m = random.chance(60) ? 1 : random.in(2, 9), n = random.in(1, 300), k = random.in(1, 9), panels = random.in(1, 3);
+      const int width = random.chance(60) ? 16 * random.in(1, 4) : random.in(1, 70), b_panel = k * width + 3, next = b_panel * panels + 5;
+      std::vector<float> a(static_cast<size_t>(m * k * panels)), b(static_cast<size_t>((n / width + 1) * next)), c(static_cast<size_t>(m * n), 7);
+      for (float& x : a) x = static_cast<float>(random.in(0, 16) - 8);
+      for (float& x : b) x = static_cast<float>(random.in(0, 16) - 8);
+      const bool accumulate = random.chance(50);
+      simd().gemm_f32({a.data(), k * panels, 1, b.data(), width, c.data(), n, m, n, k, accumulate, panels - 1, k, b_panel, width, next});
+      for (int i = 0; i < m * n; ++i) {
+        const int column = i % n, from = column / width * next + column % width;
+        float want = accumulate ? 7 : 0;
+        for (int j = 0; j < k * panels; ++j) want += a[static_cast<size_t>(i / n * k * panels + j)] * b[static_cast<size_t>(from + j / k * b_panel + j % k * width)];
+        ASSERT_EQ(c[static_cast<size_t>(i)], want);
+      }
+    }
+  });
+}
+
 TEST(ElementTypes, ProductsOfWordsWrap) {
   on_every_level([] {
     Random random(3);

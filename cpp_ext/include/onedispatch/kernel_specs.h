@@ -578,7 +578,7 @@ static const char* const od_recurrent_dims[] = {"part", "b", "n"};
 static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes",
     "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
 static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0xDE5D7DA0u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 169,
-    od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO, OD_JOIN_STEPS};
+    od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO, OD_JOIN_PANELS};
 static const od_axis_spec od_reduce_axes[] = {{"r", 0}, {"k", 254}, {"i", 1}, {"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {{"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_reduce_axes + 0, 3},
     {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_reduce_axes + 3, 2}};

@@ -343,10 +343,9 @@ void Gemm::multiply_panels(Product<Word>& g, int64_t next) const {
   g.k = run.members;
   g.more_panels = run.more;
   g.a_panel = run.members * g.a_k;
-  for (int n = 0; n < columns; n += width, g.b += next, g.c += width) {
-    g.n = std::min(width, columns - n);
-    multiply(g);
-  }
+  g.width = width;
+  g.next = next;
+  multiply(g);
 }
 
 // Columns of panels that would leave lanes idle, brought together.

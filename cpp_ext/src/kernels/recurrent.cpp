@@ -22,6 +22,8 @@ class Recurrent final : public Kernel {
         dim_n_(setup.roles[2]),
         rows_(setup.tile(1)),
         n_(setup.tile(2)),
+        out_row_(rows_ > 1 ? setup.operands[operand::out].axes[1].stride : n_),
+        out_part_(setup.tile(0) > 1 ? setup.operands[operand::out].axes[0].stride : rows_ * n_),
         cell_(setup.scalars[scalar::cell]),
         clip_(setup.f32(scalar::clip)),
         h_(setup.operands[operand::h]),
@@ -29,6 +31,8 @@ class Recurrent final : public Kernel {
         x_(setup.operands[operand::x]),
         prev_(setup.operands[operand::prev]),
         more_(setup.operands[operand::more]),
+        k_panels_(setup, r_, 0),
+        n_panels_(setup, r_, 2),
         f_(setup, scalar::f),
         g_(setup, scalar::g),
         h_act_(setup, scalar::h_act) {
@@ -42,6 +46,8 @@ class Recurrent final : public Kernel {
     if (read != kRead[cell_]) reject(setup, setup.spec->operands[operand::prev].at, "parts of prev", "accepted: " + std::to_string(kRead[cell_]) + " of this cell");
     const bool bias = cell_ == cells::gru_ && more_.axes[0].chunk == 1, peepholes = lstm && more_.axes[0].chunk == 3;
     if (more_.present) expect(setup, operand::more, 0, bias || peepholes, "1 of a GRU whose reset gate scales the product, 3 of an LSTM");
+    if (n_ > 1 && setup.operands[operand::out].axes[2].stride != 1) reject("recurrent: out; accepted: rows whose elements are neighbours");
+    if ((k_panels_ || n_panels_) && n_ > 1 && r_.axes[2].stride != 1) reject("recurrent: panels of r; accepted: of columns that are neighbours");
     const uint64_t k = std::min(setup.k_tile, setup.k_extent);
     const bool in_core = h_.bytes <= params::kCoreMemoryBytes;  // else operands lie anywhere
     if (in_core && static_cast<uint64_t>(std::max(rows_, n_ * gates_)) * k > params::kCoreMemoryBytes) {
@@ -56,8 +62,9 @@ class Recurrent final : public Kernel {
     auto* sums = reinterpret_cast<float*>(call.scratch);
     add_products(call, at, sums);
     if (call.k_last == 0) return;
+    if (gates_together()) sums = by_gate(sums);
     auto* out = reinterpret_cast<float*>(call.out);
-    for (int64_t b = 0; b < rows_; ++b) finish(call, at, b, sums + b * gates_ * n_, out + b * n_);
+    for (int64_t b = 0; b < rows_; ++b) finish(call, at, b, sums + b * gates_ * n_, out + b * out_row_);
   }
 
  private:
@@ -75,7 +82,7 @@ class Recurrent final : public Kernel {
     ChunkOffsets at;
     if (call.k_count != 0) {
       at.h = h_.axes[0].local(b, b, rows_, "recurrent: h along b") + h_.axes[1].local(k, k, call.k_count, "recurrent: h along k");
-      at.r = r_.axes[0].local(k, k, call.k_count, "recurrent: r along k") + r_.axes[2].local(n, n, n_, "recurrent: r along n");
+      at.r = local(r_.axes[0], k_panels_, k, call.k_count, "recurrent: r along k") + local(r_.axes[2], n_panels_, n, n_, "recurrent: r along n");
     }
     at.x = x_.axes[0].local(b, b, rows_, "recurrent: x along b") + x_.axes[2].local(n, n, n_, "recurrent: x along n");
     if (prev_.present) at.prev = prev_.axes[1].local(b, b, rows_, "recurrent: prev along b") + prev_.axes[2].local(n, n, n_, "recurrent: prev along n");
@@ -91,7 +98,8 @@ class Recurrent final : public Kernel {
     }
     const float* r = r_.f32_in(call) + at.r;
     const Axis &along_k = r_.axes[0], &gate = r_.axes[1], &along_n = r_.axes[2];
-    if (gates_ > 1 && gate.stride != n_ && along_n.stride == 1 && along_k.stride >= n_) {
+    if (gates_together()) return add_product(call, at, r, along_k.stride, sums, columns);
+    if (n_panels_ || k_panels_ || (gates_ > 1 && gate.stride != n_ && along_n.stride == 1 && along_k.stride >= n_)) {
       for (int64_t g = 0; g < gates_; ++g) add_product(call, at, r + g * gate.stride, along_k.stride, sums + g * n_, n_);
       return;
     }
@@ -112,18 +120,43 @@ class Recurrent final : public Kernel {
   // Adds what n columns of r, whose members of k are r_k apart, make of h to theirs of the sums.
   void add_product(const Call& call, const ChunkOffsets& at, const float* r, int64_t r_k, float* sums, int64_t n) const {
     GemmF32 product{};
-    product.a = h_.f32_in(call) + at.h;
     product.a_m = h_.axes[0].stride;
     product.a_k = h_.axes[1].stride;
-    product.b = r;
     product.b_k = r_k;
     product.c = sums;
     product.c_m = gates_ * n_;
     product.m = static_cast<int>(rows_);
     product.n = static_cast<int>(n);
-    product.k = static_cast<int>(call.k_count);
+    product.width = static_cast<int>(gates_together() ? n_panels_.length * gates_ : n_panels_.length);
+    product.next = n_panels_.stride;
     product.accumulate = call.k_index != 0;
-    simd().gemm_f32(product);
+    for (int64_t done = 0; done < call.k_count; product.accumulate = true) {
+      const Panels::Run run = k_panels_.run(done, static_cast<int>(call.k_count - done));
+      product.a = h_.f32_in(call) + at.h + done * product.a_k;
+      product.b = r + run.panel * k_panels_.stride;
+      product.k = run.members;
+      product.more_panels = run.more;
+      product.a_panel = run.members * product.a_k;
+      product.b_panel = k_panels_.stride;
+      simd().gemm_f32(product);
+      done += run.all();
+    }
+  }
+
+  // Whether the columns of all gates are neighbours in each panel, and every panel is whole: their sums wait by panel.
+  bool gates_together() const {
+    const int64_t length = n_panels_.length;
+    return n_panels_ && n_ % length == 0 && (length == 1 || r_.axes[2].stride == 1) && (gates_ == 1 || r_.axes[1].stride == length) && r_.axes[0].stride >= gates_ * length;
+  }
+
+  // Sums [b][panels][gates][n of a panel] as [b][gates][n].
+  float* by_gate(const float* sums) const {
+    const int64_t length = n_panels_.length, panels = n_ / length;
+    auto* made = static_cast<float*>(scratch(kScratchColumns, static_cast<size_t>(rows_ * gates_ * n_) * sizeof(float)));
+    for (int64_t b = 0; b < rows_; ++b)
+      for (int64_t panel = 0; panel < panels; ++panel)
+        for (int64_t g = 0; g < gates_; ++g, sums += length) std::copy_n(sums, length, made + (b * gates_ + g) * n_ + panel * length);
+    return made;
   }
 
   // What a gate's function is given.
@@ -144,7 +177,6 @@ class Recurrent final : public Kernel {
     const bool scaled = cell_ == cells::gru_;  // the last gate's sum waits for the reset gate
     for (int64_t g = 0; g < gates_ - (scaled ? 1 : 0); ++g) add(x + g * x_.axes[1].stride, x_.axes[2].stride, s + g * n_);
     const float* prev = prev_.present ? prev_.f32_in(call) + at.prev + b * prev_.axes[1].stride : nullptr;
-    const int64_t part = rows_ * n_;
     switch (cell_) {
       case cells::rnn_:
         apply(g_, s, n_);
@@ -158,8 +190,8 @@ class Recurrent final : public Kernel {
         for (int64_t i = 0; i < n_; ++i) {
           const float h = prev[i * prev_.axes[2].stride];
           out[i] = s[n_ + i] * h;
-          out[part + i] = s[i] * h;
-          out[2 * part + i] = 1.0f - s[i];
+          out[out_part_ + i] = s[i] * h;
+          out[2 * out_part_ + i] = 1.0f - s[i];
         }
         return;
       case cells::gru_update_:
@@ -170,7 +202,7 @@ class Recurrent final : public Kernel {
         }
         return;
       default:
-        lstm(call, at, prev, s, out, part);
+        lstm(call, at, prev, s, out);
     }
   }
 
@@ -190,8 +222,8 @@ class Recurrent final : public Kernel {
   }
 
   // Gates are input, output, forget and cell, as ONNX orders them; peepholes input, output, forget.
-  void lstm(const Call& call, const ChunkOffsets& at, const float* prev, float* s, float* out, int64_t part) const {
-    float *in = s, *o = s + n_, *forget = s + 2 * n_, *fresh = s + 3 * n_, *c = out + part;
+  void lstm(const Call& call, const ChunkOffsets& at, const float* prev, float* s, float* out) const {
+    float *in = s, *o = s + n_, *forget = s + 2 * n_, *fresh = s + 3 * n_, *c = out + out_part_;
     const int64_t step = prev_.axes[2].stride;
     add_peeped(call, at, 0, prev, step, in);
     apply(f_, in, n_);
@@ -212,9 +244,11 @@ class Recurrent final : public Kernel {
 
   uint32_t dim_b_, dim_n_;
   int64_t rows_, n_, gates_ = 1;
+  int64_t out_row_, out_part_;  // from a row or part of the results to the next
   uint32_t cell_;
   float clip_;
   Operand h_, r_, x_, prev_, more_;
+  Panels k_panels_, n_panels_;  // of r
   Activation f_, g_, h_act_;
 };
 

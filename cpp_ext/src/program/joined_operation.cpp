@@ -13,7 +13,7 @@ namespace onedispatch {
 namespace {
 
 // Operands of kernels that join panels: those that may lie in them, and those that the last step alone reads.
-constexpr const char* kPanels[] = {"w", "b", "bias", "a_zero", "b_zero", "w_zero", "scale", "out_zero", "table"};
+constexpr const char* kPanels[] = {"w", "b", "r", "bias", "a_zero", "b_zero", "w_zero", "scale", "out_zero", "table"};
 constexpr const char* kFinishes[] = {"bias", "scale", "out_zero", "table"};
 
 template <size_t count>

@@ -72,8 +72,57 @@ struct TilesOfRows {  // [vectors - 1][last vector is a part]
 // How many vectors the next panel takes of those that remain: 4 split as 2 + 2, never 3 + 1.
 OD_INLINE int panel_vectors(int vectors) { return vectors == 4 ? 2 : vectors < 3 ? vectors : 3; }
 
+// A row's product with `count` vectors of columns in whole vectors of panels, from vector `first` on: with few at a time it
+// waits for its own sums.
+template <class Word, int count, bool Pairs>
+static void row_of_panels(const Product<Word>& g, int first) {
+  using V = Vector<Word>;
+  const int vectors = g.width / kLanes;
+  const Word* from[count];
+  V sums[count];
+#pragma GCC unroll 8
+  for (int v = 0; v < count; ++v) {
+    from[v] = g.b + (first + v) / vectors * g.next + (first + v) % vectors * kLanes;
+    sums[v] = g.accumulate ? load_as(g.c + (first + v) * kLanes) : V{};
+  }
+  for (int panel = 0; panel <= g.more_panels; ++panel) {
+    const Word* a = g.a + panel * g.a_panel;
+    const ptrdiff_t behind = panel * g.b_panel;
+    for (int k = 0; k < g.k; ++k) {
+      const V factor = splat_as(a[k * g.a_k]);
+#pragma GCC unroll 8
+      for (int v = 0; v < count; ++v) sums[v] = multiply_words<Pairs>(factor, load_as(from[v] + behind + k * g.b_k), sums[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < count; ++v) store_as(g.c + (first + v) * kLanes, sums[v]);
+}
+
 template <class Word, bool Pairs = false>
+static void product(const Product<Word>& g);
+
+template <class Word, bool Pairs>
+static void product_of_panels(const Product<Word>& all) {
+  int n = 0;
+  if (all.m == 1 && all.width % kLanes == 0) {
+    for (; n + 8 * kLanes <= all.n; n += 8 * kLanes) row_of_panels<Word, 8, Pairs>(all, n / kLanes);
+    for (; n + 4 * kLanes <= all.n; n += 4 * kLanes) row_of_panels<Word, 4, Pairs>(all, n / kLanes);
+    for (; n + kLanes <= all.n; n += kLanes) row_of_panels<Word, 1, Pairs>(all, n / kLanes);
+  }
+  Product<Word> g = all;
+  g.width = 0;
+  for (; n < all.n; n += g.n) {
+    const int at = n % all.width;
+    g.n = all.width - at < all.n - n ? all.width - at : all.n - n;
+    g.b = all.b + n / all.width * all.next + at;
+    g.c = all.c + n;
+    product<Word, Pairs>(g);
+  }
+}
+
+template <class Word, bool Pairs>
 static void product(const Product<Word>& g) {
+  if (g.width != 0 && g.width < g.n) return product_of_panels<Word, Pairs>(g);
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
   constexpr const Tile<Word>(*kTiles[4])[2] = {TilesOfRows<Word, Pairs, kBigM>::kTiles, TilesOfRows<Word, Pairs, 4>::kTiles,
                                                TilesOfRows<Word, Pairs, 2>::kTiles, TilesOfRows<Word, Pairs, 1>::kTiles};

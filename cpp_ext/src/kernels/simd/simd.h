@@ -27,6 +27,9 @@ struct Product {
   // Further panels of k members, each so far behind the one before.
   int more_panels;
   ptrdiff_t a_panel, b_panel;
+  // Columns of B in panels of so many, each so far behind the one before. 0: they are neighbours.
+  int width = 0;
+  ptrdiff_t next = 0;
 };
 using GemmF32 = Product<float>;
 using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same
