@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from onedispatch.dispatch.contrib.domain import contrib, given, number
 from onedispatch.dispatch.sources.builder import Builder
 from onedispatch.dispatch.sources.facts import Refused
@@ -55,6 +57,33 @@ def fused_gemm(g: Builder, n: SourceNode) -> Any:
     said = [n.attr(f"activation_{one}", None) for one in ("alpha", "beta", "gamma")]
     made = g.Gemm(*n.inputs)
     return _activated(g, made, name, [one for one in said if one is not None], n.inputs[0])
+
+
+contrib.op("ConvTransposeWithDynamicPads", to="ConvTranspose").auto().attr_from_input(2, "pads")
+
+# What four bits stand for in bitsandbytes, as multiples of the largest of a block: floats of 4 bits, the
+# first of which is the sign, and quantiles of the normal distribution (QLoRA, arXiv 2305.14314, appendix E).
+_HALF_OF_FP4 = [0.0, 0.005208333333, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25]
+_FP4 = [*_HALF_OF_FP4, *(-one for one in _HALF_OF_FP4)]
+_NF4 = [
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023,
+    1.0,
+]  # fmt: skip
+
+
+@contrib.expand("MatMulBnb4", inherit=False)
+def matmul_of_four_bits(g: Builder, n: SourceNode) -> Any:
+    """Weights are constants: they are floats from here on."""
+    packed, largest = (n.inputs[i].constant for i in (1, 2))
+    rows, columns, block = (int(n.attr(name)) for name in ("N", "K", "block_size"))
+    if packed is None or largest is None or not n.attr("transB", 1) or n.attr("training_mode", 0):
+        raise Refused("weights that are computed, laid out for transB=0, or trained")
+    bits = np.stack([packed.reshape(-1) >> 4, packed.reshape(-1) & 15], axis=-1).reshape(-1)[: rows * columns]
+    scales = np.repeat(largest.reshape(-1).astype(np.float32), block)[: rows * columns]
+    floats = np.array(_NF4 if n.attr("quant_type") else _FP4, np.float32)[bits] * scales
+    return g.MatMul(n.inputs[0], g.constant(floats.reshape(rows, columns).T, largest.dtype))
 
 
 @contrib.expand("FusedMatMul", "TransposeMatMul", inherit=False)

@@ -99,11 +99,27 @@ def products() -> list[Case]:
         contrib("FusedMatMul", f32(6), f32(6, 5), alpha=2.0, result=Input((5,))),
         contrib("TransposeMatMul", f32(3, 4), weight(5, 4), transB=1, result=Input((3, 5))),
     ]
+    packed = value(np.random.default_rng(9).integers(0, 256, 5 * 48 // 2), "uint8")
+    largest = value(np.random.default_rng(8).random(15) + 0.5)
+    for kind in (0, 1):  # floats of 4 bits, quantiles
+        sizes = {"K": 48, "N": 5, "block_size": 16, "quant_type": kind}
+        found.append(contrib("MatMulBnb4", f32(2, 3, 48), packed, largest, result=Input((2, 3, 5)), **sizes))
     return found
 
 
 def fused_convolutions() -> list[Case]:
-    found = list[Case]()
+    pads = value([1, 0, 1, 0], "int64")
+    found = [
+        contrib(
+            "ConvTransposeWithDynamicPads",
+            f32(1, 3, 5, 4),
+            weight(3, 2, 3, 3),
+            pads,
+            weight(2),
+            strides=[2, 1],
+            result=Input((1, 2, 9, 6)),
+        )
+    ]
     rows = [
         ("Relu", ()), ("Sigmoid", ()), ("Tanh", ()), ("LeakyRelu", (0.1,)), ("Clip", (0.0, 6.0)),
         ("HardSigmoid", (0.2, 0.5)), ("HardSwish", ()),
