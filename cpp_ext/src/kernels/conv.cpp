@@ -68,6 +68,7 @@ class Conv final : public Kernel {
   void gather_outputs(const Call& call, GemmF32& g, Sources& from) const;
   bool fills_lanes(const Call& call, const GemmF32& g, const Sources& from) const;
   void accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const;
+  void multiply_pixel(const ConvF32& c, const GemmF32& g, const Sources& from) const;
   void accumulate(const Call& call, GemmF32& g) const;
   struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const;
@@ -245,12 +246,36 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
       c.rows = 1;
     }
     c.outputs = from.lanes;
-    for (int m = 0; m < g.m; m += c.outputs) {
-      c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k + (m / c.outputs) * from.w_outputs;
+    c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k;
+    if (c.taps == 1 && c.rows * c.columns == 1 && c.y_output == 1) {
+      multiply_pixel(c, g, from);
+      continue;
+    }
+    for (int m = 0; m < g.m; m += c.outputs, c.w += from.w_outputs) {
       c.y = g.c + m * g.c_m;
       (from.pairs ? simd().pairs->conv : simd().conv_f32)(c);
     }
   }
+}
+
+// The channels of one pixel are a row, times the weights.
+void Conv::multiply_pixel(const ConvF32& c, const GemmF32& g, const Sources& from) const {
+  GemmF32 row{};
+  row.a = c.x + c.offsets[0];
+  row.a_k = c.x_channel;
+  row.a_panel = c.channels * c.x_channel;
+  row.b = c.w;
+  row.b_k = c.w_tap;
+  row.b_panel = c.w_panel;
+  row.more_panels = c.more_panels;
+  row.width = c.outputs;
+  row.next = from.w_outputs;
+  row.c = g.c;
+  row.m = 1;
+  row.n = g.m;
+  row.k = c.channels;
+  row.accumulate = c.accumulate;
+  (from.pairs ? simd().pairs->gemm : simd().gemm_f32)(row);
 }
 
 // Blocks of whole channels where they fit, else blocks of a channel's taps.
