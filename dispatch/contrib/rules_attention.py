@@ -7,7 +7,7 @@ attends to all of them. What causal order hides is hidden whatever the masks say
 
 from __future__ import annotations
 
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,11 @@ def attention(g: Builder, n: SourceNode) -> Any:
     if past is not None:
         first, second = (g.Gather(past, g.constant(i, np.int64), axis=0) for i in (0, 1))
         k, v = g.Concat(first, k, axis=2), g.Concat(second, v, axis=2)
-    y = _attended(g, n, (q, k, v), given(n, 3), given(n, 5))
+    y = _attended(g, n, (q, k, v), given(n, 3), given(n, 5), None if past is None else sizes(g, past, 3))
     if not wants(n, 1):
         return y, y
+    if widths[1] != widths[2]:
+        raise Refused(f"keys and values of {widths[1:]} columns in one tensor (present)")
     return y, g.Concat(unsqueezed(g, k, [0]), unsqueezed(g, v, [0]), axis=0)
 
 
@@ -84,7 +86,13 @@ def multi_head_attention(g: Builder, n: SourceNode) -> Any:
     before = given(n, 6), given(n, 7)
     if before[0] is not None and before[1] is not None:
         k, v = g.Concat(before[0], k, axis=2), g.Concat(before[1], v, axis=2)
-    return _attended(g, n, (q, k, v), given(n, 4), given(n, 5)), k, v
+    length = None if before[0] is None else sizes(g, before[0], 2)
+    lengths = [one.shape[2] if one.shape is not None else None for one in (q, k)]
+    if n.attr("unidirectional", 0) and length is None and None not in lengths and lengths[0] != lengths[1]:
+        raise Refused(
+            f"causal order of {lengths[0]} queries and {lengths[1]} keys, where as many are expected"
+        )
+    return _attended(g, n, (q, k, v), given(n, 4), given(n, 5), length), k, v
 
 
 def _last(x: Operand) -> int:
@@ -115,14 +123,24 @@ def _picked(g: Builder, packed: Operand, index: int) -> Any:
 
 
 def _attended(
-    g: Builder, n: SourceNode, qkv: tuple[Any, Any, Any], mask: Operand | None, bias: Operand | None
+    g: Builder,
+    n: SourceNode,
+    qkv: tuple[Any, Any, Any],
+    mask: Operand | None,
+    bias: Operand | None,
+    before: Any,
 ) -> Any:
-    """The result of queries, keys and values by head: [batch, sequence, heads * size]."""
+    """The result of queries, keys and values by head: [batch, sequence, heads * size].
+
+    In causal order a query sees the keys of the past, of which there are ``before``, and those up to its own
+    place.
+    """
     q, k, v = qkv
     rows, keys = sizes(g, q, 2), sizes(g, k, 2)
     added = [one for one in (None if mask is None else masked(g, n, mask, q, keys), bias) if one is not None]
     if n.attr("unidirectional", 0):
-        at = g.Add(unsqueezed(g, counted(g, rows), [1]), g.Sub(keys, rows))
+        at = unsqueezed(g, counted(g, rows), [1])
+        at = at if before is None else g.Add(at, before)
         hides = g.Greater(unsqueezed(g, counted(g, keys), [0]), at)
         added.append(g.Where(hides, number(g, -np.inf, q), number(g, 0, q)))
     n.ignore("mask_filter_value")
@@ -149,7 +167,10 @@ def masked(g: Builder, n: SourceNode, mask: Operand, q: Operand, keys: Any) -> A
     It is 1 for keys that are seen, by batch and key, or by query too; or says for each batch how many keys
     there are, then at which the first is.
     """
-    low = number(g, float(n.attr("mask_filter_value", _FILTER)), q)
+    value = float(n.attr("mask_filter_value", _FILTER))
+    if not isfinite(value):
+        raise Refused(f"mask_filter_value {value}: rows whose keys are all masked would be no numbers")
+    low = number(g, value, q)
     if mask.rank in (2, 3):
         seen = g.Greater(mask, number(g, 0, mask))
         seen = unsqueezed(g, seen, [1, 2] if mask.rank == 2 else [1])

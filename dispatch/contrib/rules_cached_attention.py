@@ -118,6 +118,8 @@ def _cached(g: Builder, x: Any, past: Operand | None, start: Any, end: Any, head
     """
     if past is None or (past.shape is not None and len(past.shape) == 4 and past.shape[2] == 0):
         return by_head(g, x, heads)
+    if end.elements is None:
+        raise Refused("total_sequence_length is neither a constant nor the size of a tensor")
     zero = g.constant([0], np.int64)
     length, rows = sizes(g, past, 2), sizes(g, x, 1)
     more = _at_least(g, g.Sub(end, length), zero)
@@ -142,7 +144,7 @@ def _biased(g: Builder, n: SourceNode, scores: Any, at: Any, keys: Any, q: Any) 
     places = unsqueezed(g, g.Cast(at, to=_INT32), [1, 3])
     here = g.Cast(counted(g, keys), to=_INT32)
     seen = g.Not(g.Greater(here, places))
-    if window >= 0:
+    if window > 0:
         seen = g.And(seen, g.Greater(here, g.Sub(places, g.constant(window, _INT32))))
     if bias is not None:
         missing = g.Sub(keys, sizes(g, bias, 3))

@@ -13,9 +13,18 @@ from onedispatch.dispatch.sources.facts import Refused
 from onedispatch.dispatch.sources.node import SourceNode
 
 contrib.op("GatherND")
-contrib.op("Pad").auto()
 contrib.op("Range")
 contrib.op("Trilu").auto()
+
+
+@contrib.expand("Pad")
+def pad(g: Builder, n: SourceNode) -> Any:
+    """The pads may be a row of a matrix, the value a list of one."""
+    x, value = n.inputs[0], given(n, 2)
+    pads = g.Reshape(n.inputs[1], g.constant([-1], np.int64))
+    if value is not None:
+        value = g.Reshape(value, g.constant(np.zeros(0), np.int64))
+    return g.Pad(x, pads, value)
 
 
 @contrib.expand("ExpandDims", inherit=False)
@@ -23,7 +32,7 @@ def expand_dims(g: Builder, n: SourceNode) -> Any:
     axis = n.inputs[1].constant
     if axis is None:
         raise Refused(f"the axis ({n.inputs[1]}) is computed, where a constant is expected")
-    return unsqueezed(g, n.inputs[0], [int(axis)])
+    return unsqueezed(g, n.inputs[0], [int(axis.reshape(-1)[0])])
 
 
 @contrib.expand("CDist", inherit=False)

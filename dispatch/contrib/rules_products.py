@@ -39,8 +39,8 @@ def _activated(
         if g.opset < 11:
             return g.Clip(x, min=low, max=high)
         return g.Clip(x, *(number(g, one, like) for one in (low, high)))
-    said: dict[str, Any] = dict(zip(_ACTIVATIONS[kind], map(float, parameters), strict=False))
-    return g.op(kind, x, **said)
+    said: dict[str, Any] = dict(zip(_ACTIVATIONS[kind], parameters, strict=False))
+    return g.op(kind, x, **{one: float(value) for one, value in said.items() if value is not None})
 
 
 @contrib.expand("FusedConv")
@@ -54,9 +54,10 @@ def fused_conv(g: Builder, n: SourceNode) -> Any:
 @contrib.expand("FusedGemm")
 def fused_gemm(g: Builder, n: SourceNode) -> Any:
     name = n.attr("activation", "")
-    said = [n.attr(f"activation_{one}", None) for one in ("alpha", "beta", "gamma")]
-    made = g.Gemm(*n.inputs)
-    return _activated(g, made, name, [one for one in said if one is not None], n.inputs[0])
+    said = {one: n.attr(f"activation_{one}", None) for one in ("alpha", "beta", "gamma")}
+    kind = name.decode() if isinstance(name, bytes) else name
+    parameters = [said[one] for one in _ACTIVATIONS.get(kind, ())]
+    return _activated(g, g.Gemm(*n.inputs), name, parameters, n.inputs[0])
 
 
 contrib.op("ConvTransposeWithDynamicPads", to="ConvTranspose").auto().attr_from_input(2, "pads")
@@ -89,6 +90,9 @@ def matmul_of_four_bits(g: Builder, n: SourceNode) -> Any:
 @contrib.expand("FusedMatMul", "TransposeMatMul", inherit=False)
 def fused_matmul(g: Builder, n: SourceNode) -> Any:
     """Either matrix may be transposed, and its rows may stand before the batches."""
+    turned = [n.attr(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")]
+    if any(turned) and 1 in [one.rank for one in n.inputs]:
+        raise Refused("a vector beside a factor that is transposed")
     a, b = (
         _laid(g, one, bool(n.attr(f"trans{side}", 0)), bool(n.attr(f"transBatch{side}", 0)))
         for one, side in zip(n.inputs, "AB", strict=True)

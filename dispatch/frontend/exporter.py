@@ -268,8 +268,10 @@ def inferred_graph(
     except _INFERENCE_ERRORS as error:
         reraise_from_handler(error)
         strict = error
+    if propagate:  # which takes the sum of a column and a row of integers for one of lists
+        return inferred_graph(model, graph, nodes)
     try:
-        lenient = onnx.shape_inference.infer_shapes(model, data_prop=propagate).graph
+        lenient = onnx.shape_inference.infer_shapes(model).graph
     except _INFERENCE_ERRORS as error:
         reraise_from_handler(error)
         lenient = model.graph

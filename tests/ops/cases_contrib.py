@@ -165,7 +165,7 @@ def fused_products() -> list[Case]:
         ("Tanh", {}),
         ("Softplus", {}),
         ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
-        ("Selu", {"alpha": 1.5, "gamma": 1.1}),
+        ("Selu", {"alpha": 1.5, "beta": 2.0, "gamma": 1.1}),
         ("Softsign", {}),
         ("ThresholdedRelu", {"alpha": 0.4}),
         ("Sigmoid", {}),
@@ -197,7 +197,7 @@ def lookups() -> list[Case]:
         contrib("Trilu", f32(4, 5), upper=0),
         contrib("GatherND", f32(4, 5), value([[1], [2]], "int64", const=False), result=Input((2, 5))),
         contrib("Pad", f32(2, 3), value([0, 1, 0, 2], "int64"), mode="constant", result=Input((2, 6))),
-        contrib("Pad", f32(2, 3), value([0, 1, 0, 2], "int64"), value([0.5]), result=Input((2, 6))),
+        contrib("Pad", f32(2, 3), value([[0, 1, 0, 2]], "int64"), value([0.5]), result=Input((2, 6))),
     ]
 
 
