@@ -53,7 +53,7 @@ def attention(g: Builder, n: SourceNode) -> Any:
     if not wants(n, 1):
         return y, y
     if widths[1] != widths[2]:
-        raise Refused(f"keys and values of {widths[1:]} columns in one tensor (present)")
+        raise Refused(f"keys and values of widths {widths[1:]} in one tensor (present)")
     return y, g.Concat(unsqueezed(g, k, [0]), unsqueezed(g, v, [0]), axis=0)
 
 
@@ -89,9 +89,7 @@ def multi_head_attention(g: Builder, n: SourceNode) -> Any:
     length = None if before[0] is None else sizes(g, before[0], 2)
     lengths = [one.shape[2] if one.shape is not None else None for one in (q, k)]
     if n.attr("unidirectional", 0) and length is None and None not in lengths and lengths[0] != lengths[1]:
-        raise Refused(
-            f"causal order of {lengths[0]} queries and {lengths[1]} keys, where as many are expected"
-        )
+        raise Refused(f"causal order of queries [{lengths[0]}] and keys [{lengths[1]}], not as many of both")
     return _attended(g, n, (q, k, v), given(n, 4), given(n, 5), length), k, v
 
 

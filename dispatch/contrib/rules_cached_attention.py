@@ -40,6 +40,8 @@ def _refuse_rare(n: SourceNode) -> None:
         raise Refused("scores are asked for (output_qk)")
     if n.attr("smooth_softmax", -1) > 0 or n.attr("sliding_window_cache", 0) or not n.attr("causal", 1):
         raise Refused("smooth_softmax, sliding_window_cache or causal=0")
+    if n.attr("local_window_size", -1) == 0:
+        raise Refused("local_window_size 0, in which no key is seen")
     for name in ("k_quant_type", "v_quant_type"):
         if n.attr(name, b"NONE") not in (b"NONE", "NONE"):
             raise Refused(f"{name}={n.attr(name)!r}: a cache of integers")

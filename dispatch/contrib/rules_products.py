@@ -39,8 +39,9 @@ def _activated(
         if g.opset < 11:
             return g.Clip(x, min=low, max=high)
         return g.Clip(x, *(number(g, one, like) for one in (low, high)))
-    said: dict[str, Any] = dict(zip(_ACTIVATIONS[kind], parameters, strict=False))
-    return g.op(kind, x, **{one: float(value) for one, value in said.items() if value is not None})
+    pairs = zip(_ACTIVATIONS[kind], parameters, strict=False)
+    said: dict[str, Any] = {one: float(value) for one, value in pairs if value is not None}
+    return g.op(kind, x, **said)
 
 
 @contrib.expand("FusedConv")

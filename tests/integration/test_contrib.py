@@ -131,11 +131,12 @@ REFUSED = [
     (attention(ints(np.ones((2, 1, 5, 5)))), "of rank 4, where 1 to 3 are known"),
     (contrib("MultiHeadAttention", f32(2, 5, 16), num_heads=4), "where 3, 3, 3"),
     (grouped(5, None, [5, 5], smooth_softmax=1), "smooth_softmax"),
+    (grouped(5, None, [5, 5], local_window_size=0), "no key is seen"),
     (grouped(5, None, [5, 5], k_quant_type="PER_TENSOR"), "a cache of integers"),
     (contrib("CDist", f32(4, 5), f32(3, 5), metric="cosine"), "metric 'cosine', where"),
     (
         contrib("MultiHeadAttention", f32(2, 5, 16), *[f32(2, 7, 16)] * 2, num_heads=4, unidirectional=1),
-        "causal order of 5 queries and 7 keys",
+        "causal order of queries",
     ),
     (contrib("FusedMatMul", f32(5, 5), f32(5), transA=1), "a vector beside a factor"),
     (attention(ints(np.ones((2, 5))), mask_filter_value=-np.inf), "would be no numbers"),
