@@ -22,9 +22,9 @@ from onedispatch.dispatch.tools import zoo
 from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for
 from tests.integration.foreign_models import FLOAT, X, in_an_if, node, run
 from tests.integration.foreign_models import model as foreign
-from tests.ops.case import Case, run_onnxruntime
-from tests.ops.cases import CASES
-from tests.ops.cases_contrib import attention, contrib, f32, grouped, ints, weight
+from tests.ops.case import Case, check, run_onnxruntime
+from tests.ops.contrib_cases import CASES, attention, contrib, f32, grouped, ints, weight
+from tests.tables import each_case, operator_and_device, operator_and_types, sampled
 
 Array = np.ndarray[Any, Any]
 # onnxruntime has these for no CPU, and of a Range of constants nothing is left: said here.
@@ -41,7 +41,17 @@ def ours() -> set[str]:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert ours() - {one.op_type for one in CASES if one.domain == MICROSOFT} == SAID_HERE
+    assert ours() - {one.op_type for one in CASES} == SAID_HERE
+
+
+@each_case(sampled(CASES, operator_and_types, 4), group=operator_and_device)
+def test_a_rule_computes_what_onnxruntime_does(case: Case) -> None:
+    session = od.InferenceSession(case.model, device=case.device, fallback="error")
+    for _ in range(2):
+        outputs = session.run(None, case.feed)
+        assert session.last_run is not None and session.last_run.dispatches == 1
+        for actual, expected in zip(outputs, case.expected, strict=True):
+            check(actual, expected, case.allowed)
 
 
 def test_every_rule_is_for_an_operator_of_onnxruntime_that_has_no_mapping() -> None:

@@ -20,6 +20,7 @@ from onedispatch.dispatch.compiler.mapping import Refusal, Unit, _unknown
 from onedispatch.dispatch.compiler.partition import partition, place_of
 from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnsupportedModelError
 
@@ -131,11 +132,12 @@ def test_what_does_not_map_is_not_advised_by_spelling() -> None:
     mapped = {row.op_type for row in registry.all_mappings() if not row.domain}
     missing = {one.name for one in onnx.defs.get_all_schemas() if not one.domain} - mapped
     assert {"Loop", "Det"} <= missing
+    graph = import_model(chain("Relu"))
     for op_type in sorted(missing):
-        refusal = _unknown(Node("n", op_type, "", (), ()))
+        refusal = _unknown(graph, Node("n", op_type, "", (), ()))
         listed = set(re.findall(r"\w+", refusal.nearest)) & mapped
         assert listed <= {"Split", "Concat", "MatMul"}, refusal
-    assert "unrolled" in _unknown(Node("n", "Loop", "", (), ())).nearest
+    assert "unrolled" in _unknown(graph, Node("n", "Loop", "", (), ())).nearest
 
 
 @pytest.mark.usefixtures("hide")
