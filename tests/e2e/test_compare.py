@@ -21,6 +21,8 @@ from tests.e2e.quantised_models import NETWORKS, Scheme, feeds_of, quantised
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
 NODES = """
 <ir_version: 8, opset_import: ["": 17]> g (float[4, 16] x) => (float[4, 8] y) {
   [product] p = MatMul(x, w)

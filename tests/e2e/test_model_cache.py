@@ -26,6 +26,8 @@ from onedispatch.dispatch.driver.cache_folder import CacheWarning, default_folde
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
 TEXT = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 32] x) => (float[N, 32] y)'
 PLUGIN = """
 import onedispatch as od

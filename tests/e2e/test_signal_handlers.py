@@ -26,6 +26,8 @@ from tests.host_nodes import on_host
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
 DIGITS = str(Path(__file__).parents[2] / "models" / "digits.onnx")
 PACKAGE = str(Path(od.__file__).parent)
 POINTS = 60  # of each phase

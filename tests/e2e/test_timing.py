@@ -24,6 +24,8 @@ from tests.timing import modelled
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
+pytestmark = pytest.mark.usefixtures("no_plugins")
+
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
