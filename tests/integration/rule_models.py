@@ -110,6 +110,10 @@ class Builder:
                 return self._weight("w", np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1))
             case p.ValuePattern("bias" | "factor" as name, False) if len(self.shape) == 4:
                 return self._weight(name, np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
+            case p.ValuePattern("scale" | "zero" as name) if "quantised" in self._named:
+                return self._weight(
+                    name, np.array(0.05, np.float32) if name == "scale" else np.array(128, np.uint8)
+                )
             case p.ValuePattern("given" | "scale" | "shift" | "mean" | "variance" as name) if (
                 len(self.shape) == 4
             ):
@@ -252,6 +256,8 @@ def builder(rule: p.Rule, form: p.NodePattern, **changes: Any) -> Builder:
 
 def shape_for(rule: p.Rule) -> tuple[int, ...]:
     """Of x; where heads are concerned, one that is right wherever they are."""
+    if rule.name.startswith("quantise"):
+        return (40, 2, 3) if rule.name == "quantise_after_transpose" else (3, 2, 40)
     return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary", "conv", "batch")) else SHAPE
 
 

@@ -268,6 +268,15 @@ def test_a_bias_of_a_convolution_has_one_value_for_each_channel(shape: tuple[int
     stops(rule, model, "a constant with one value for each channel")
 
 
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("shape", [(40, 2, 8), (40, 2, 21), (3, 2, 3), (0, 2, 3)], ids=str)
+def test_integers_are_made_before_a_transpose_where_rows_are_long(shape: tuple[int, ...]) -> None:
+    (rule,) = (rule for rule in RULES if rule.name == "quantise_after_transpose")
+    form = next(variants(rule))
+    graph = rewritten(builder(rule, form, shape=shape).model(form), rule)
+    assert left(graph) == ["QuantizeLinear", "Transpose"]
+
+
 @pytest.mark.parametrize("name", ["conv_factor", "conv_bias_factor", "batch_norm_factor"])
 @pytest.mark.parametrize("factor", [np.inf, -np.inf, np.nan, 1e38])
 @pytest.mark.usefixtures("all_maps")
