@@ -161,7 +161,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
 GRAPH_PASSES: tuple[Pass, ...] = (
     Pass(
         "specialise",
-        "binds and infers shapes, folds shape arithmetic, inlines Ifs and sequences until nothing changes",
+        "binds and infers shapes, folds shape arithmetic, inlines Ifs and sequences, unrolls loops, until all stays",
         _specialise,
         requires=(SORTED,),
         ensures=(SORTED, LIVE, SHAPED, INLINED),

@@ -9,9 +9,7 @@ from collections.abc import Collection
 from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.compiler.refusals import refused_model
-from onedispatch.dispatch.compiler.rewrite import anchored
-from onedispatch.dispatch.compiler.sequences import of_sequences
-from onedispatch.dispatch.frontend.function_bodies import has_body
+from onedispatch.dispatch.compiler.unroll import has_operator
 from onedispatch.dispatch.frontend.graph import Graph, refused_by_rules
 from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
@@ -28,11 +26,7 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
         f"{node.name} ({node.op_type}): no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
         + refused_by_rules(graph, node.name, node.op_type)
         for node in graph.nodes
-        if node.name not in foldable
-        and registry.mapping_for(node.domain, node.op_type) is None
-        and not has_body(node, graph.opset_of(node))
-        and not anchored(node)
-        and not of_sequences(node)
+        if node.name not in foldable and not has_operator(node, graph.opset_of(node))
     ]
     if lines:
         raise refused_model(graph.name, lines)

@@ -23,6 +23,7 @@ from onedispatch.dispatch.base.host_work import HostWork, timed
 from onedispatch.dispatch.compiler.evaluate import asks_shape, evaluate, may_evaluate
 from onedispatch.dispatch.compiler.inline import inline_branches, is_if
 from onedispatch.dispatch.compiler.sequences import inline_sequences
+from onedispatch.dispatch.compiler.unroll import unroll_loops
 from onedispatch.dispatch.frontend.decided import Budget, decided_cone, deciding_inputs
 from onedispatch.dispatch.frontend.exporter import OwnInference, infer_values
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
@@ -70,9 +71,9 @@ def specialise(
     """The graph for concrete input shapes and values of shape-deciding inputs.
 
     Shapes of all edges are inferred as far as they can be; shape arithmetic is folded, Ifs whose condition
-    is known by then are inlined, sequences whose members are known give way to these. ``decided`` of the
-    result are values that only operands which decide shapes may take. ``own`` infers nodes that ONNX has no
-    schema for.
+    is known by then are inlined, Loops and Scans of a known number of rounds are unrolled, sequences whose
+    members are known give way to these. ``decided`` of the result are values that only operands which decide
+    shapes may take. ``own`` infers nodes that ONNX has no schema for.
 
     Raises:
         ModelError: shapes that contradict each other, or beyond ``limits``.
@@ -94,7 +95,8 @@ def specialise(
         changed = bool(made) or len(folded.nodes) < len(graph.nodes)
         graph, inlined = inline_branches(replace(folded, decided={**graph.decided, **made}))
         graph, apart = inline_sequences(graph)
-        if changed or inlined or apart:
+        graph, unrolled = unroll_loops(graph)
+        if changed or inlined or apart or unrolled:
             continue
         if propagate or not _may_propagate(graph):
             return prune(_drop_shape_arithmetic(graph))

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
-from onedispatch.dispatch.compiler.inline import edge_names, unique
-from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node
-from onedispatch.dispatch.frontend.importer import read_node
+from onedispatch.dispatch.compiler.inline import Writer, edge_names, unique
+from onedispatch.dispatch.frontend.graph import Folded, Graph, Node
 
 _MOST_MEMBERS = 1024  # of a tensor that is cut: each is a result of Split
-_AXES_ARE_INPUTS = 13  # opset from which on sizes of Split, and axes of Squeeze and Unsqueeze, are operands
 
 
 def inline_sequences(graph: Graph) -> tuple[Graph, bool]:
@@ -39,21 +36,19 @@ def of_sequences(node: Node) -> bool:
 
 
 @dataclass
-class _Members:
-    graph: Graph
-    nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Array] = field(default_factory=dict)
-    folded: list[Folded] = field(default_factory=list)
+class _Members(Writer):
     known: dict[str, list[str]] = field(default_factory=dict)  # by sequence: its members
     written: set[int] = field(default_factory=set)  # ids of nodes
 
     def __post_init__(self) -> None:
-        names = (node.name for node in self.graph.nodes)
-        self._taken = {*edge_names(self.graph), *names, *self.graph.order}
+        self.edges = edge_names(self.graph)
+        self.node_names = {node.name for node in self.graph.nodes} | set(self.graph.order)
 
     def take(self, node: Node) -> None:
         makes = _MAKES.get(node.op_type) if not node.domain else None
         members = makes(self, node) if makes is not None else None
+        if node.op_type == "Identity" and not node.domain:
+            members = self.known.get(node.inputs[0])
         if members is not None:
             self.known[node.outputs[0]] = members
         takes = _TAKES.get(node.op_type) if not node.domain and node.inputs[:1] else None
@@ -83,20 +78,10 @@ class _Members:
             folded=(*self.graph.folded, *self.folded),
         )
 
-    def write(
-        self, parent: Node, op_type: str, inputs: list[str], outputs: list[str], **attributes: Any
-    ) -> None:
-        """A node for ``parent``; ``axes`` and ``split`` are operands or attributes."""
-        for name in ("axes", "split"):
-            if name in attributes and self.graph.opsets.get("", 1) >= _AXES_ARE_INPUTS:
-                inputs = [*inputs, unique(f"{parent.name}/{name}", parent.name, self._taken)]
-                self.constants[inputs[-1]] = np.asarray(attributes.pop(name), np.int64)
-        name = unique(f"{parent.name}/{op_type}", parent.name, self._taken)
-        proto: NodeProto = helper.make_node(op_type, inputs, outputs, name, **attributes)
-        node = read_node(proto, self.graph.opsets, self.graph.ir_version)
-        assert isinstance(node, Node)
-        self.nodes.append(node)
+    def add(self, parent: Node, proto: NodeProto) -> Node:
+        node = super().add(parent, proto)
         self.written.add(id(node))
+        return node
 
     def number(self, node: Node, position: int, absent: int) -> int | None:
         """A constant operand of one element; None if it is not constant."""
@@ -122,8 +107,8 @@ class _Members:
         if sizes is None or len(sizes) > _MOST_MEMBERS:
             return None
         drops = not node.attributes.get("keepdims", 1)
-        members = [unique(f"{node.outputs[0]}/{one}", node.name, self._taken) for one in range(len(sizes))]
-        parts = [unique(f"{name}/part", node.name, self._taken) for name in members] if drops else members
+        members = [unique(f"{node.outputs[0]}/{one}", node.name, self.edges) for one in range(len(sizes))]
+        parts = [unique(f"{name}/part", node.name, self.edges) for name in members] if drops else members
         self.write(node, "Split", [node.inputs[0]], parts, axis=axis, split=sizes)
         for part, member in zip(parts, members, strict=True) if drops else ():
             self.write(node, "Squeeze", [part], [member], axes=[axis])
@@ -173,7 +158,7 @@ class _Members:
         axis, parts = int(node.attributes["axis"]), members
         if node.attributes.get("new_axis", 0):
             parts = [
-                unique(f"{node.outputs[0]}/{place}", node.name, self._taken) for place in range(len(members))
+                unique(f"{node.outputs[0]}/{place}", node.name, self.edges) for place in range(len(members))
             ]
             for member, part in zip(members, parts, strict=True):
                 self.write(node, "Unsqueeze", [member], [part], axes=[axis])

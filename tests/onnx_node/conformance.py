@@ -73,10 +73,12 @@ def _type(kind: onnx.TypeProto) -> str:
 
 
 def column_of(placement: Sequence[Any] | None) -> str:
-    """Where the one node of a test runs; None where compiling or running it raised."""
+    """Where the one node of a test runs, or its rounds do; None where compiling or running it raised."""
     if not placement:
         return "refused"
-    (place,) = placement
+    place, *inside = placement
+    if inside:
+        return "host" if any(one.device == "cpu" for one in inside) else "function body"
     if place.device == "npu":
         return "function body" if place.reason.startswith("by its function body") else "device"
     return "host" if place.device == "cpu" else "at compile time"
