@@ -161,7 +161,8 @@ MODEL_PASSES: tuple[Pass, ...] = (
 GRAPH_PASSES: tuple[Pass, ...] = (
     Pass(
         "specialise",
-        "binds and infers shapes, folds shape arithmetic, inlines Ifs and sequences, unrolls loops, until all stays",
+        "binds and infers shapes, folds shape arithmetic, inlines Ifs and sequences and unrolls loops, until "
+        "nothing changes",
         _specialise,
         requires=(SORTED,),
         ensures=(SORTED, LIVE, SHAPED, INLINED),
