@@ -35,6 +35,7 @@ from onedispatch.dispatch.compiler.properties import (
 )
 from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.compiler.refusals import refuse_unmapped, refuse_unplaced
+from onedispatch.dispatch.compiler.renames import drop_renames
 from onedispatch.dispatch.compiler.rewrite import rewrite
 from onedispatch.dispatch.contrib import domain as contrib
 from onedispatch.dispatch.frontend.frozen import frozen
@@ -172,6 +173,13 @@ GRAPH_PASSES: tuple[Pass, ...] = (
         "infer-through-bodies",
         "specialises with function bodies in place of nodes, as long as that makes more shapes known",
         _infer_through_bodies,
+        requires=(SORTED, SHAPED),
+        ensures=(SORTED, LIVE, SHAPED, INLINED),
+    ),
+    Pass(
+        "drop-renames",
+        "leaves out nodes that give a value another name, and nothing else",
+        lambda graph, _: drop_renames(graph),
         requires=(SORTED, SHAPED),
         ensures=(SORTED, LIVE, SHAPED, INLINED),
     ),
