@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are mapped, not read: their bytes take memory only while they are looked at.
 
-Nothing that outlives a call of this package may lie in one: ``owned`` takes it out. Who cuts a mapped file
-short would end every process that reads it, by SIGBUS; here pages that are gone read as zeros, and
+Nothing that outlives a call of this package may lie in one, ``owned`` takes it out; but for the weights of
+large models that are compiled again for other shapes, which are ``kept`` there. Who cuts a mapped file short
+would end every process that reads it, by SIGBUS; here pages that are gone read as zeros, and
 ``unchanged_files`` refuses what was made of them, as of a file that was written to meanwhile.
 """
 
@@ -24,6 +25,7 @@ from onedispatch.transactions.base.files import MOST_READ, read_open, reading
 from onedispatch.transactions.base.handlers import reraise_from_handler
 
 Array = np.ndarray[Any, Any]
+_LEAST_KEPT = 16 << 20  # bytes in mapped files: fewer are copied
 
 
 class Pages(Protocol):
@@ -38,16 +40,27 @@ class _Mapped(mmap.mmap):
     """A file's bytes, read-only."""
 
     path: str
+    pages: Pages
     number: int  # of its pages
     stamp: tuple[int, int]
     handle: int
 
-    def check(self, pages: Pages, error: Exception | None) -> None:
+    is_kept: bool = False  # beyond the call that mapped it
+
+    def check(self, error: Exception | None) -> None:
         """Raises ``ModelError``, which ``error`` may come from, where the file is not what was mapped."""
-        if pages.missed_pages(self.number) or _stamp(self.handle) != self.stamp:
-            given = "a file that was cut short or written to while it was read"
-            accepted = "a file that stays as it is meanwhile"
-            raise ModelError(self.path, given, accepted, "once it is whole, try again") from error
+        if not self.pages.missed_pages(self.number) and _stamp(self.handle) == self.stamp:
+            return
+        given = "a file that was cut short or written to"
+        if self.is_kept:
+            accepted = "a file that stays as it is while its model may be compiled for other shapes"
+            raise ModelError(
+                self.path, f"{given} since it was opened", accepted, "open the model again, or give its bytes"
+            ) from error
+        accepted = "a file that stays as it is meanwhile"
+        raise ModelError(
+            self.path, f"{given} while it was read", accepted, "once it is whole, try again"
+        ) from error
 
 
 _MAPPED: WeakValueDictionary[int, _Mapped] = WeakValueDictionary()  # by identity
@@ -76,7 +89,7 @@ def _mapped(handle: int, path: str) -> memoryview | None:
         if file.number < 0:
             return None
         finalize(file, block[0].unguard_pages, file.number)
-        file.path, file.handle = path, os.dup(handle)
+        file.path, file.handle, file.pages = path, os.dup(handle), block[0]
         finalize(file, os.close, file.handle)
         file.stamp = _stamp(file.handle)
     except (OSError, ValueError) as error:
@@ -94,21 +107,22 @@ def _stamp(handle: int) -> tuple[int, int]:
 
 
 @contextmanager
-def unchanged_files(pages: Pages) -> Iterator[None]:
-    """Raises ``ModelError`` at the end of the block where a file that it mapped has changed since.
+def unchanged_files(pages: Pages, arrays: Mapping[str, Array] | None = None) -> Iterator[None]:
+    """Raises ``ModelError`` at the end of the block where a file that it mapped has changed since, or one
+    that ``arrays`` are ``kept`` in.
 
     What the block raised itself may come of that: then it is the cause.
     """
-    files: list[_Mapped] = []
+    files = list(arrays.files) if isinstance(arrays, Kept) else []
     with setting(_checked, (pages, files)):
         try:
             yield
         except Exception as error:
             for file in files:
-                file.check(pages, error)
+                file.check(error)
             raise
         for file in files:
-            file.check(pages, None)
+            file.check(None)
 
 
 def forget_pages() -> None:
@@ -119,12 +133,17 @@ def forget_pages() -> None:
             file.madvise(mmap.MADV_DONTNEED)
 
 
-def owned(array: Array) -> Array:
-    """The array, or a copy of one that lies in a mapped file."""
+def _file_of(array: Array) -> _Mapped | None:
+    """The mapped file that an array lies in."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, memoryview) or not isinstance(base.obj, _Mapped):
+    return base.obj if isinstance(base, memoryview) and isinstance(base.obj, _Mapped) else None
+
+
+def owned(array: Array) -> Array:
+    """The array, or a copy of one that lies in a mapped file."""
+    if _file_of(array) is None:
         return array
     copy: Array = array.copy()
     copy.flags.writeable = False
@@ -134,3 +153,47 @@ def owned(array: Array) -> Array:
 def all_owned(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """``owned`` of each."""
     return {name: owned(array) for name, array in arrays.items()}
+
+
+class Kept(Mapping[str, Array]):
+    """Arrays of which some stay in mapped files: these are checked whenever one is taken."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = dict(arrays)
+        found = {name: _file_of(array) for name, array in arrays.items()}
+        self._files = {name: file for name, file in found.items() if file is not None}
+
+    @property
+    def files(self) -> list[_Mapped]:
+        """The files, each once."""
+        return list({id(file): file for file in self._files.values()}.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in files."""
+        return sum(self._arrays[name].nbytes for name in self._files)
+
+    def __getitem__(self, name: str) -> Array:
+        """Raises ``ModelError`` for an array in a file that was written to since it was opened."""
+        if name in self._files:
+            self._files[name].check(None)
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+
+def kept(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The arrays, with copies of those in mapped files where these are few bytes."""
+    large = Kept(arrays)
+    if large.nbytes < _LEAST_KEPT:
+        return all_owned(arrays)
+    for file in large.files:
+        file.is_kept = True
+    return large

@@ -77,7 +77,8 @@ def compile_model(
         precision: ``"fp32"`` computes what the model says, ``"bf16"`` float32 tensors in bfloat16 and sums in
             float32, between float32 inputs and outputs; the placement says what has no such kernel.
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
-        shapes: concrete shapes of inputs with symbolic dimensions; without them, those of a run are compiled.
+        shapes: concrete shapes of inputs with symbolic dimensions; without them, those of a run are compiled,
+            from the file again where the model is a file with 16 MB of weights or more: it has to stay.
         profiles: sets of such shapes, each compiled ahead; what ``shapes`` says holds for all of them.
         cache_size: how many executables are kept, one for each profile at least.
         selector: chooses how each operator's loops are laid over the array; None: catalogs, then the search.
@@ -146,8 +147,8 @@ def _compiled(
             return found
         made = compile_imported(_imported(model, None, how), options, order.shapes, order.cache_size)
         made = with_profiles(made, order.profiles)
-        kept = {name: getattr(made, name) for name in ("source", "recompiled_from")}
-        made = replace(made, **{name: graph and graph.owned() for name, graph in kept.items()})
+        graphs = {name: getattr(made, name) for name in ("source", "recompiled_from")}
+        made = replace(made, **{name: graph and graph.kept() for name, graph in graphs.items()})
     if entry is not None:
         entry.write(made)
     return made

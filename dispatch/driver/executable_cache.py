@@ -12,6 +12,8 @@ from onedispatch.dispatch.artifact.model import MOST_EXECUTABLES, CompiledModel
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork, timed
+from onedispatch.dispatch.base.mapped import unchanged_files
+from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import Executable, executable_key
 from onedispatch.dispatch.compiler.used_kernels import declared_again, declared_as
 from onedispatch.dispatch.frontend.graph import Array
@@ -119,7 +121,7 @@ class ExecutableCache:
             )
         from onedispatch.dispatch.compile import compile_graph
 
-        with host.kernel_limit(kernel_seconds):
+        with host.kernel_limit(kernel_seconds), unchanged_files(core, source.constants):
             return compile_graph(source, shapes, values, model.options)
 
 

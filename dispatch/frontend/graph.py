@@ -16,7 +16,7 @@ import numpy as np
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.host_work import HostWork
-from onedispatch.dispatch.base.mapped import all_owned
+from onedispatch.dispatch.base.mapped import all_owned, kept
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.errors import InputError, ModelError
@@ -287,10 +287,17 @@ class Graph:
 
     def owned(self) -> Graph:
         """The graph, none of whose constants lies in a mapped file."""
+        return replace(self._with_own_origins(), constants=all_owned(self.constants))
+
+    def kept(self) -> Graph:
+        """The graph for other shapes: large constants stay in mapped files, others are ``owned``."""
+        return replace(self._with_own_origins(), constants=kept(self.constants))
+
+    def _with_own_origins(self) -> Graph:
         origins = {
             name: replace(one, constants=all_owned(one.constants)) for name, one in self.origins.items()
         }
-        return replace(self, constants=all_owned(self.constants), origins=origins)
+        return replace(self, origins=origins)
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Returns the graph with other nodes, without constants that no node reads any more."""

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.base.mapped import owned, unchanged_files
+from onedispatch.dispatch.base.mapped import Kept, owned, unchanged_files
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.weights import parse_model
@@ -148,3 +148,54 @@ def test_a_file_that_is_cut_short_meanwhile_is_refused(after: str, left: int, tm
     )
     assert done.returncode == 0, done.stderr
     assert str(path) in done.stdout and "cut short or written to while it was read" in done.stdout
+
+
+# -- models for other shapes -----------------------------------------------------------------------------
+
+WIDE = (2048, 2304)  # 18.9 MB, which stay in the file
+
+
+def _wide() -> ModelProto:
+    weights = np.random.default_rng(1).standard_normal(WIDE).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", WIDE[0]])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", WIDE[1]])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("change", ["none", "replaced", "cut"])
+def test_other_shapes_take_weights_from_the_file(change: str, tmp_path: Path) -> None:
+    call = f"takes_weights_from_the_file({change!r}, {str(tmp_path / 'model.onnx')!r})"
+    script = f"from pathlib import Path; from {__name__} import *; {call}"
+    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], check=True, timeout=120)
+
+
+def takes_weights_from_the_file(change: str, name: str) -> None:
+    path = Path(name)
+    onnx.save(_wide(), path)
+    weights = numpy_helper.to_array(_wide().graph.initializer[0])
+    session = od.InferenceSession(path, fallback="error")
+    source = session.model.source
+    assert source is not None and isinstance(source.constants, Kept) and source.constants.files
+
+    def runs(rows: int) -> None:
+        x = np.random.default_rng(rows).standard_normal((rows, WIDE[0])).astype(np.float32)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weights, 1e-3, 1e-3)
+
+    runs(1)
+    if change == "replaced":  # another file of this name: what was opened is still there
+        path.with_suffix(".new").write_bytes(b"other")
+        path.with_suffix(".new").rename(path)
+    if change == "cut":
+        path.write_bytes(b"")
+        for refused in (lambda: runs(3), lambda: session.model.save(path.with_suffix(".od"))):
+            with pytest.raises(ModelError, match="cut short or written to since it was opened"):
+                refused()
+    else:
+        runs(3)
+        session.model.save(path.with_suffix(".od"))
+    runs(1)  # compiled already
