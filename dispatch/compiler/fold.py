@@ -219,7 +219,7 @@ def may_fold(graph: Graph, deciding: Collection[str]) -> frozenset[str]:
     for node in graph.nodes:
         known = asks_shape(node) or constant.issuperset(node.reads)
         if is_if(node):
-            known = node.inputs[:1] != () and node.inputs[0] in constant
+            known = node.inputs[:1] != () and node.inputs[0] in constant | decided
         elif not may_evaluate(node):
             continue
         if known and (is_if(node) or graph.output_names.isdisjoint(node.writes)):

@@ -26,7 +26,8 @@ def is_if(node: Node) -> bool:
 
 
 def inline_branches(graph: Graph) -> tuple[Graph, bool]:
-    """The graph without Ifs whose condition is one of its constants, and whether there were any.
+    """The graph without Ifs whose condition is a constant or a value that it is compiled for, and whether
+    there were any.
 
     The branch's nodes keep their names, and so do its values, where no other has them. Ifs
     inside the branch are left for the next call.
@@ -50,7 +51,8 @@ def _taken(graph: Graph, node: Node) -> str | None:
     """``then_branch`` or ``else_branch``; None where that is not known, and for other nodes."""
     if not is_if(node) or not node.inputs:
         return None
-    value = graph.constants.get(node.inputs[0])
+    name = node.inputs[0]
+    value = graph.constants.get(name, graph.decided.get(name))
     if value is None or value.size != 1:
         return None
     return "then_branch" if bool(np.asarray(value).reshape(())) else "else_branch"

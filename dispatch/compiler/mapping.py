@@ -175,7 +175,8 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     mapping = registry.mapping_for(node.domain, node.op_type)
     if mapping is None and node.op_type == "If" and not node.domain:
         return Refusal(
-            "its condition is known only at run time", "conditions that constants or shapes decide"
+            "its condition is known only at run time",
+            "conditions that constants or shapes decide, or that are inputs of the model",
         )
     if mapping is None:
         return _unknown(specs.graph, node)
@@ -245,7 +246,7 @@ _INSTEAD = {
     **dict.fromkeys(_SEQUENCES.split(), "tensors, with Split and Concat"),
     **dict.fromkeys(_RANDOM.split(), "random numbers as an input"),
     **dict.fromkeys(("DFT", "STFT"), "MatMul by a constant matrix of cosines and sines"),
-    "If": "a condition that follows from constants and shapes",
+    "If": "a condition that follows from constants and shapes, or is an input of the model",
 }
 """What computes the same, or serves the same purpose, for operators that do not map."""
 

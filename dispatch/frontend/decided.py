@@ -3,11 +3,12 @@
 
 The host computes no data of a run. It may compute sizes, which an executable is compiled for:
 
-- An input of the model that is a shape operand itself decides: its caller says the shape.
+- An input of the model that is a shape operand itself decides: its caller says the shape, or the branch
+  that an If takes.
 - Integers may reach an operand that sizes follow from through the operators of ``_ARITHMETIC``, of which
   conversions alone make floats. Every tensor on the way, constants included, has at most
   ``limits.SHAPE_ELEMENTS`` elements, and all of them together take at most ``limits.SHAPE_OPERATIONS``
-  element operations. Operands that name axes are not computed.
+  element operations. Operands that name axes or branches are not computed.
 - Operands that choose data are data: where both bounds of a Slice, or of a middle part of a Split, are not
   constant, as in ``Slice(x, i, i + 1)``, or a Slice's start is not and it steps by more than one, or the pads
   before and behind an axis are not, or CenterCropPad counts from the middle, none may be computed in the run.
@@ -30,7 +31,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.cuts import choosing_slices
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.provenance import COMPUTED, CONSTANT, GIVEN, Provenance
-from onedispatch.dispatch.frontend.shape_operands import axis_positions, data_operands, size_positions
+from onedispatch.dispatch.frontend.shape_operands import data_operands, named_positions, size_positions
 
 _ARITHMETIC = frozenset(
     "Abs Add Cast CastLike Concat Div Equal Expand Gather Greater Identity Less Max Min Mod Mul Neg Not "
@@ -77,7 +78,7 @@ def decided_cone(graph: Graph) -> frozenset[str]:
     Those whose shape is not known yet count as small.
     """
     producers = {name: node for node in graph.nodes for name in node.writes}
-    named = {node.inputs[i] for node in graph.nodes for i in axis_positions(node)}
+    named = {node.inputs[i] for node in graph.nodes for i in named_positions(node)}
     floats = {v.name for v in graph.inputs if v.dtype is not None and v.dtype.kind not in "iub"}
     pending = list(_sizes(graph))
     cone = {name for name in named if name not in producers}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shape operands: inputs whose values an executable is compiled for, by operator.
 
-Sizes, repeats, bounds and axes are structure: the shape of the result follows from them. An executable is
-compiled for their values, as it is for the shapes of its inputs. ``decided.py`` says which values that are
-known only at run time may be shape operands. Every other operand is data, which the device reads. Layers name
-theirs: ``host_inputs``.
+Sizes, repeats, bounds and axes are structure: the shape of the result follows from them. So is the condition
+of an If, which says what nodes there are. An executable is compiled for their values, as it is for the shapes
+of its inputs. ``decided.py`` says which values that are known only at run time may be shape operands. Every
+other operand is data, which the device reads. Layers name theirs: ``host_inputs``.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ _AXES: Positions = {
     "Unsqueeze": (1,),
 }
 
+# op_type -> input positions that say which nodes run.
+_CHOICES: Positions = {"If": (0,)}
+
 # Values that a transaction may be compiled for where they are constant. No shape follows from them, so at
 # run time they are data: which region is resized, which diagonal a triangle ends at.
 _CONSTANT_OR_DATA: Positions = {"Resize": (1,), "Trilu": (1,)}
@@ -98,19 +101,20 @@ def size_positions(node: Node) -> tuple[int, ...]:
     return _given(node, _SIZES)
 
 
-def axis_positions(node: Node) -> tuple[int, ...]:
-    """Positions of the inputs that name axes."""
-    return _given(node, _AXES)
+def named_positions(node: Node) -> tuple[int, ...]:
+    """Positions of the inputs that name axes, or a branch: the caller may say them, none is computed in a
+    run."""
+    return _given(node, _AXES, _CHOICES)
 
 
 def shape_positions(node: Node) -> tuple[int, ...]:
-    """Positions of the shape operands: ``size_positions`` and ``axis_positions``."""
-    return _given(node, _SIZES, _AXES)
+    """Positions of the shape operands: ``size_positions`` and ``named_positions``."""
+    return _given(node, _SIZES, _AXES, _CHOICES)
 
 
 def compiled_positions(node: Node) -> tuple[int, ...]:
     """``shape_positions``, and those whose values are compiled in where they are constant."""
-    return _given(node, _SIZES, _AXES, _CONSTANT_OR_DATA)
+    return _given(node, _SIZES, _AXES, _CHOICES, _CONSTANT_OR_DATA)
 
 
 def data_positions(node: Node) -> tuple[int, ...]:

@@ -92,6 +92,40 @@ def test_a_condition_that_values_decide_stays_on_the_host() -> None:
         check(model(nodes, "y"))
 
 
+def flagged(condition: list[NodeProto], name: str, *more: NodeProto) -> onnx.ModelProto:
+    """An If on an input of the model, whose branches give results of different shapes."""
+    then = branch([node("Relu", "x", "t")], "t")
+    other = branch([node("ReduceSum", "x", "t", keepdims=1)], "t")
+    proto = model([*condition, node("If", name, "r", then_branch=then, else_branch=other), *more], "y")
+    proto.graph.input.append(helper.make_tensor_value_info("flag", BOOL, [1]))
+    return proto
+
+
+@pytest.mark.parametrize("also_data", [False, True])
+def test_a_condition_that_the_caller_says(also_data: bool, tmp_path: Any) -> None:
+    last = [node("Cast", "flag", "f", to=FLOAT), node("Add", "r f", "y")] if also_data else []
+    proto = flagged([], "flag", *(last or [node("Exp", "r", "y")]))
+    compiled = od.compile(proto, fallback="error")
+    assert compiled.deciding == {"flag"}
+    theirs, path = ReferenceEvaluator(proto), tmp_path / "model.od"
+    compiled.save(path)
+    for session in (od.InferenceSession(compiled), od.InferenceSession(path)):
+        for taken in (True, False, True):
+            feed = {"x": X, "flag": np.array([taken])}
+            np.testing.assert_allclose(session.run(None, feed)[0], theirs.run(None, feed)[0], 1e-5, 1e-6)
+            assert session.last_run is not None and session.last_run.dispatches == 1
+        assert len(session.model.executables) == 2
+
+
+def test_a_condition_that_is_computed_of_what_the_caller_says_stays() -> None:
+    proto = flagged([node("Not", "flag", "c")], "c", node("Exp", "r", "y"))
+    with pytest.raises(od.UnsupportedModelError, match=r"no device operator for ai\.onnx\.If"):
+        od.InferenceSession(proto, fallback="error").run(None, {"x": X, "flag": np.array([True])})
+    feed = {"x": X, "flag": np.array([False])}
+    (mine,) = od.InferenceSession(proto).run(None, feed)
+    np.testing.assert_allclose(mine, ReferenceEvaluator(proto).run(None, feed)[0], rtol=1e-5)
+
+
 def test_names_stay_unique() -> None:
     """Both Ifs and the graph around them use ``t``, for values and for nodes."""
 
