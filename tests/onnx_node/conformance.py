@@ -163,7 +163,8 @@ class _Run:
             column = column_of(placement)
             self.rows[found[0]][column].add(found[1])
             if column == "host":
-                self.why[found[0]].add(_reason(placement[0].reason))
+                hosts = [place for place in placement if place.device == "cpu"]
+                self.why[found[0]].add(_reason((hosts or placement)[0].reason))
             elif column == "refused":
                 self.why[found[0]].add(_reason(problem.replace("\n", " ")))
 
