@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -318,7 +318,7 @@ LOWERING_PASSES: tuple[Pass, ...] = (
     Pass(
         "fuse",
         "plans the five buffers and fuses each device region into one transaction",
-        lambda partitioned, context: phases.fuse(partitioned, context.constants),
+        lambda partitioned, context: phases.fuse(partitioned, context.constants, context.earlier),
         requires=(VERIFIED,),
         ensures=(FUSED,),
     ),
@@ -328,20 +328,29 @@ PASSES = (*MODEL_PASSES, *GRAPH_PASSES, *LOWERING_PASSES)
 
 
 def context_of(
-    graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array], options: CompileOptions
+    graph: Graph,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Array],
+    options: CompileOptions,
+    earlier: Iterable[Executable] = (),
 ) -> Context:
     """Returns what the passes of an executable read beside the graph."""
     custom = CustomNodes(graph, options.device, options.cast_policy)
-    return Context(shapes, values, options, custom, graph.constants)
+    return Context(shapes, values, options, custom, graph.constants, tuple(earlier))
 
 
 def compile_graph(
-    graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array], options: CompileOptions
+    graph: Graph,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Array],
+    options: CompileOptions,
+    earlier: Iterable[Executable] = (),
 ) -> Executable:
     """Returns the executable of ``graph`` for concrete input shapes.
 
     Args:
         values: of inputs that decide shapes.
+        earlier: executables of the same graph for others; weights that they share are in memory once.
 
     Raises:
         ModelError: nodes that break ONNX's rules.
@@ -349,7 +358,7 @@ def compile_graph(
         SolutionError: a solution that does not fit its problem.
         KernelError: a node that its custom kernel refuses.
     """
-    context = context_of(graph, shapes, values, options)
+    context = context_of(graph, shapes, values, options, earlier)
     with provided(options.programs):
         made = run_passes((*GRAPH_PASSES, *LOWERING_PASSES), graph, context)
     assert isinstance(made, Executable)

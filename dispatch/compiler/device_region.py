@@ -84,15 +84,18 @@ class PlacedOperator:
     def const_bytes(self) -> int:
         return int(self.ask(lambda op: op.const_bytes))
 
-    def write_constants(self, out: Array) -> list[PackedCopy]:
-        """Formats the operator's constants into ``out`` (uint8, zeroed); the copies that did so, none of
-        operators that format their own."""
+    def constant_copies(self) -> list[PackedCopy] | None:
+        """The copies that make the operator's constants of zeros; None of operators that format their own."""
         method = getattr(self.operator.format_const_params, "__func__", None)
-        if method is Operator.format_const_params:
-            return self.ask(lambda op: _copied(op, out))
+        if method is not Operator.format_const_params:
+            return None
+        return self.ask(lambda op: list(op.constant_copies()))
+
+    def write_constants(self, out: Array) -> None:
+        """Formats the operator's constants into ``out`` (uint8, zeroed), where no copies do so."""
         made = self.ask(lambda op: op.format_const_params(out))
         if made is out:
-            return []
+            return
         fits = isinstance(made, np.ndarray) and made.dtype == np.uint8 and made.shape == out.shape
         if not fits:
             given = f"{made.dtype}{list(made.shape)}" if isinstance(made, np.ndarray) else repr(made)
@@ -100,20 +103,12 @@ class PlacedOperator:
             raise OperatorError(f"{self.where}: format_const_params", given, accepted)
         if not np.shares_memory(made, out):
             out[:] = made
-        return []
 
     def tensor(self, entry: ArgMap) -> TensorSpec:
         """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
         if entry.kind is ArgKind.OUTPUT:
             return self.operator.outputs[entry.onnx_arg_idx - len(self.activations)]
         return self.activations[entry.onnx_arg_idx]
-
-
-def _copied(operator: Operator, out: Array) -> list[PackedCopy]:
-    copies = list(operator.constant_copies())
-    for each in copies:
-        each.run(out)
-    return copies
 
 
 @dataclass(frozen=True, eq=False)

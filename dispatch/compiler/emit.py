@@ -4,40 +4,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
-
 from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.base.lendable import lendable
 from onedispatch.dispatch.base.mapped import forget_pages
 from onedispatch.dispatch.compiler import memory
+from onedispatch.dispatch.compiler.const_buffer import ConstBuffer, Content, device_image
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, PlacedOperator
 from onedispatch.dispatch.compiler.executable import (
     BUFFERS,
-    ConstantCopy,
     DeviceStep,
     OpInfo,
     Reload,
     Slot,
 )
 from onedispatch.dispatch.compiler.mapping import held
-from onedispatch.dispatch.compiler.origins import Origins
-from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.operators.scheduling.index_space import OUTPUT
-from onedispatch.operators.scheduling.packing import PackedCopy, whole_copy
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
 from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.fusion.ahead import written_ahead
 from onedispatch.transactions.fusion.fuse import FusePart
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
-_END = 64  # bytes
+_SMALL = 1 << 16  # bytes
 
 
 @dataclass
@@ -62,18 +56,18 @@ class Images:
         return {number: after for number, (before, after) in borders if after != before}
 
 
-def emit_region(region: DeviceRegion, device: Device, images: Images, origins: Origins) -> DeviceStep:
-    """The region as a device step; ``origins`` name what its constants are copies of.
+def emit_region(region: DeviceRegion, device: Device, images: Images, constants: ConstBuffer) -> DeviceStep:
+    """The region as a device step; ``constants`` is its const buffer, still empty.
 
     Raises ``ModelError`` when its buffers are beyond ``limits.BUFFER_BYTES``.
     """
-    step = _Emitter(region, device, images, origins).step()
+    step = _Emitter(region, device, images, constants).step()
     step.verify()
     return step
 
 
 class _Emitter:
-    def __init__(self, region: DeviceRegion, device: Device, images: Images, origins: Origins) -> None:
+    def __init__(self, region: DeviceRegion, device: Device, images: Images, constants: ConstBuffer) -> None:
         self.region = region
         self.images = images
         self.reloads: list[Reload] = []
@@ -83,7 +77,8 @@ class _Emitter:
         self.ops = region.operators
         self.delivered = region.delivered
         self.root = region.root
-        self.constants = _Constants(origins)
+        self.constants = constants
+        self.small: list[str] = []  # constants among the parameters
         self.taken: dict[str, str] = {}  # intermediates in the memory of another
         self.within = region.within
 
@@ -108,6 +103,7 @@ class _Emitter:
             tuple(self.reloads),
             tuple(self.constants.starts),
             tuple(self.constants.copies),
+            tuple(self.constants.parts),
         )
 
     # -- buffers ---------------------------------------------------------------------------
@@ -210,6 +206,8 @@ class _Emitter:
         total = sum(p.const_bytes for p in self.ops)
         whole = {self.root(t.name) for p in self.ops for t in p.activations}
         plain = [n for n in whole if n not in storage.at and self.spec[n].is_const and self.spec[n].size]
+        self.small = sorted(n for n in plain if self._is_small(n))
+        plain = [n for n in plain if n not in self.small]
         total += sum(self.spec[n].device_bytes for n in plain)
         limits.BUFFER_BYTES.check("the model on the device", sum(storage.sizes) + total)
         self.constants.reserve(total + memory.ALIGNMENT * (len(self.ops) + len(plain)))
@@ -225,9 +223,17 @@ class _Emitter:
         storage.sizes[CONST] = self.constants.size
         return offsets
 
+    def _is_small(self, name: str) -> bool:
+        """Whether it lies among the parameters: a constant of these shapes, which would keep others of the
+        model from having the same const buffer."""
+        spec = self.spec[name]
+        return spec.device_bytes <= _SMALL and not self.constants.has_original(spec)
+
     def _packed(self, placed: PlacedOperator) -> int:
         """Byte offset of an operator's packed constants."""
-        return self.constants.fill(placed.const_bytes, placed.write_constants, placed.operator.inputs)
+        copies = placed.constant_copies()
+        content = Content(placed.const_bytes, placed.write_constants, copies, placed.operator.inputs)
+        return self.constants.fill(content)
 
     def _params(self, storage: _Storage) -> tuple[bytes, list[int]]:
         blob = bytearray()
@@ -235,6 +241,10 @@ class _Emitter:
         for placed in self.ops:
             offsets.append(len(blob))
             blob += placed.params
+            blob += bytes(-len(blob) % memory.ALIGNMENT)
+        for name in self.small:
+            storage.at[name] = (PARAMS, len(blob))
+            blob += device_image(self.spec[name]).tobytes()
             blob += bytes(-len(blob) % memory.ALIGNMENT)
         for image in dict.fromkeys(self.images.reloads().values()):
             self.packets_at[image] = len(blob)
@@ -304,80 +314,6 @@ def timer_mark(device: Device, number: int) -> bytes:
     builder = TransactionBuilder.for_device(device)
     builder.record_timer(number)
     return builder.to_bytes()
-
-
-class _Constants:
-    """The const buffer: equal content is stored once. ``copies``: what the graph's constants have of it."""
-
-    def __init__(self, origins: Origins) -> None:
-        self._origins = origins
-        self.copies: list[ConstantCopy] = []
-        self._buffer = np.zeros(0, np.uint8)
-        self._known: dict[tuple[int, bytes], list[int]] = {}  # size and ends -> offsets
-        self.starts: list[int] = []
-        self.size = 0
-
-    def reserve(self, size: int) -> None:
-        self._buffer = lendable(size)  # pages that stay unused cost nothing
-
-    def add(self, spec: TensorSpec) -> int:
-        """Byte offset of a constant's device image in the buffer."""
-        blob, value = device_image(spec), spec.value
-
-        def write(out: Array) -> list[PackedCopy]:
-            out[:] = blob
-            return [] if value is None or value.nbytes != blob.size else [whole_copy(value)]
-
-        return self.fill(blob.size, write)
-
-    def fill(
-        self,
-        size: int,
-        write: Callable[[Array], Iterable[PackedCopy]],
-        read: Iterable[TensorSpec] = (),
-    ) -> int:
-        """Byte offset of ``size`` bytes that ``write`` puts into zeroed memory, by the copies that it returns
-        as far as there are some; they are made of what is ``read``."""
-        at = self.size
-        copies = write(self._buffer[at : at + size])
-        place = self._taken(at, size)
-        if place == at:
-            self.copies += self._origins.named((each.moved(at) for each in copies), read)
-        return place
-
-    def _taken(self, at: int, size: int) -> int:
-        """Where the bytes at ``at`` stay: there, or where the same ones are already."""
-        blob = self._buffer[at : at + size]
-        alike = self._known.setdefault((size, _ends(blob)), [])
-        for known in alike:
-            if np.array_equal(_words(self._buffer[known : known + size]), _words(blob)):
-                blob[:] = 0
-                return known
-        alike.append(at)
-        self.starts += [at] if at else []
-        self.size = memory.aligned(at + size)
-        return at
-
-    def image(self) -> Array:
-        image = self._buffer[: self.size]
-        image.flags.writeable = False
-        return image
-
-
-def _words(blob: Array) -> Array:
-    """The bytes as words where they are some, which are faster to go through."""
-    return blob.view(np.uint64) if blob.size % 8 == 0 else blob
-
-
-def _ends(blob: Array) -> bytes:
-    """What equal bytes share, and few others."""
-    return blob[:_END].tobytes() + blob[-_END:].tobytes()
-
-
-def device_image(spec: TensorSpec) -> Array:
-    """A constant's bytes as they lie in device memory, rows padded to whole words."""
-    assert spec.value is not None
-    return spec.laid(spec.value).view(np.uint8)
 
 
 def _columns(placed: PlacedOperator) -> int:

@@ -113,6 +113,28 @@ class ConstantCopy(NamedTuple):
 
 
 @dataclass(frozen=True)
+class CopiedPart:
+    """``size`` bytes of a const buffer from ``at`` on that ``copies`` alone make of zeros."""
+
+    at: int
+    size: int
+    copies: tuple[ConstantCopy, ...]
+
+    def is_like(self, other: CopiedPart | None) -> bool:
+        """Whether ``other`` has the same bytes in the same place, made of constants of the same graph."""
+        if other is None or (self.at, self.size) != (other.at, other.size):
+            return False
+        return len(self.copies) == len(other.copies) and all(
+            mine[:2] == theirs[:2] and all(map(_same, mine[2:], theirs[2:]))
+            for mine, theirs in zip(self.copies, other.copies, strict=True)
+        )
+
+
+def _same(one: Array | None, other: Array | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+
+
+@dataclass(frozen=True)
 class DeviceStep:
     """One fused transaction over five buffers: one kernel run.
 
@@ -131,6 +153,7 @@ class DeviceStep:
     reloads: tuple[Reload, ...] = ()
     const_starts: tuple[int, ...] = ()  # where one constant of ``const`` ends and another begins
     copies: tuple[ConstantCopy, ...] = field(default=(), repr=False)  # by which parts of ``const`` are made
+    parts: tuple[CopiedPart, ...] = field(default=(), repr=False, compare=False)  # none of a loaded model
 
     @property
     def program_bytes(self) -> int:

@@ -21,6 +21,7 @@ from onedispatch.transactions.base.context import setting
 
 if TYPE_CHECKING:  # commands observe passes before they compile
     from onedispatch.dispatch.compiler.custom import CustomNodes
+    from onedispatch.dispatch.compiler.executable import Executable
     from onedispatch.dispatch.compiler.options import CompileOptions, ImportOptions
 
 
@@ -33,6 +34,7 @@ class Context:
     options: CompileOptions
     custom: CustomNodes
     constants: Mapping[str, Array] = field(default_factory=dict)  # of the graph as it was imported
+    earlier: tuple[Executable, ...] = ()  # of that graph, for other shapes
     expanded: dict[int, tuple[Graph, Graph]] = field(default_factory=dict)  # id of a graph -> it, with bodies
 
 

@@ -16,12 +16,13 @@ from typing import ClassVar, Protocol, TypeVar
 
 from onedispatch.dispatch.base.mapped import all_owned
 from onedispatch.dispatch.base.precisions import wide_name
+from onedispatch.dispatch.compiler.const_buffer import ConstBuffer
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.depth_first import group
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.elide import elide_copies
 from onedispatch.dispatch.compiler.emit import Images, emit_region
-from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
+from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, Step
 from onedispatch.dispatch.compiler.grouping import Grouping
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph, merged
 from onedispatch.dispatch.compiler.origins import Origins
@@ -335,14 +336,17 @@ def _actual_sizes(units: Sequence[Unit], sources: Sequence[str]) -> dict[str, st
     return {name: sizes[name] for name in sources if name in sizes}
 
 
-def fuse(partitioned: PartitionedGraph, constants: Mapping[str, Array]) -> Executable:
+def fuse(
+    partitioned: PartitionedGraph, constants: Mapping[str, Array], earlier: Sequence[Executable] = ()
+) -> Executable:
     """Returns the executable: one transaction per device region, a graph of its own per host region.
 
-    ``constants`` are those of the imported graph: steps name which of them theirs are copies of.
+    ``constants`` are those of the imported graph: steps name which of them theirs are copies of. ``earlier``
+    are executables of that graph for other shapes: what constants they have in common is in memory once.
     """
     graph = partitioned.graph
     narrow = {name: array for name, array in graph.constants.items() if wide_name(name) in constants}
-    steps = _steps(partitioned, Origins({**narrow, **constants}))
+    steps = _steps(partitioned, Origins({**narrow, **constants}), [one.device_steps for one in earlier])
     return Executable(
         graph.inputs,
         tuple(_shaped(graph, value) for value in graph.outputs),
@@ -363,14 +367,19 @@ def _shaped(graph: Graph, value: Value) -> Value:
     return replace(value, shape=known.shape) if known.is_concrete else value
 
 
-def _steps(partitioned: PartitionedGraph, origins: Origins) -> tuple[Step, ...]:
-    images = _linked(partitioned)
-    return tuple(
-        emit_region(region, partitioned.device, next(images), origins)
-        if isinstance(region, DeviceRegion)
-        else _host_step(partitioned.graph, region)
-        for region in partitioned.regions
-    )
+def _steps(
+    partitioned: PartitionedGraph, origins: Origins, earlier: Sequence[Sequence[DeviceStep]]
+) -> tuple[Step, ...]:
+    images, made = _linked(partitioned), list[Step]()
+    number = 0  # of the next device region
+    for region in partitioned.regions:
+        if not isinstance(region, DeviceRegion):
+            made.append(_host_step(partitioned.graph, region))
+            continue
+        constants = ConstBuffer(origins, [steps[number] for steps in earlier if number < len(steps)])
+        made.append(emit_region(region, partitioned.device, next(images), constants))
+        number += 1
+    return tuple(made)
 
 
 def _linked(partitioned: PartitionedGraph) -> Iterator[Images]:

@@ -122,7 +122,7 @@ class ExecutableCache:
         from onedispatch.dispatch.compile import compile_graph
 
         with host.kernel_limit(kernel_seconds), unchanged_files(core, source.constants):
-            return compile_graph(source, shapes, values, model.options)
+            return compile_graph(source, shapes, values, model.options, reversed(self._executables.values()))
 
 
 def with_profiles(model: CompiledModel, profiles: Sequence[Mapping[str, Sequence[int]]]) -> CompiledModel:
