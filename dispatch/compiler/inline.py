@@ -228,15 +228,34 @@ def _defined(graph: Body, *, inputs: bool = True) -> Iterator[str]:
 
 
 def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Gives captured values their new names, in subgraphs inside too."""
+    """Gives captured values their new names, in subgraphs inside too. Own values of the graph that have one
+    of the new names get others."""
     own = set(_defined(graph))
     names = {old: new for old, new in names.items() if old not in own}
+    taken = own.union(names.values(), read_in(graph))
+    moved = {name: unique(name, name, taken) for name in sorted(own.intersection(names.values()))}
+    for value in (*graph.input, *graph.initializer, *graph.value_info):
+        value.name = moved.get(value.name, value.name)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = moved.get(sparse.values.name, sparse.values.name)
+    names |= moved
     for node in graph.node:
         node.input[:] = [names.get(n, n) for n in node.input]
+        node.output[:] = [moved.get(n, n) for n in node.output]
         for inner in subgraphs(node):
             _rename(inner, names)
     for info in graph.output:
         info.name = names.get(info.name, info.name)
+
+
+def read_in(graph: GraphProto) -> set[str]:
+    """Returns the names that nodes of a body read or hand on, at any depth."""
+    found = {value.name for value in graph.output}
+    for node in graph.node:
+        found.update(name for name in node.input if name)
+        for inner in subgraphs(node):
+            found |= read_in(inner)
+    return found
 
 
 def edge_names(graph: Graph, branches: Mapping[int, str] = MappingProxyType({})) -> set[str]:

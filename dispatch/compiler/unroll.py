@@ -7,19 +7,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto
 
-from onedispatch.dispatch.compiler.evaluate import evaluate, may_evaluate
-from onedispatch.dispatch.compiler.inline import Inliner, body_of, defined_once, is_constant, is_if, unique
+from onedispatch.dispatch.compiler.inline import (
+    Inliner,
+    body_of,
+    defined_once,
+    is_constant,
+    is_if,
+    read_in,
+    unique,
+)
+from onedispatch.dispatch.compiler.loop_control import (
+    Surroundings,
+    decided_by_data,
+    nodes_of,
+    numbered,
+    rounds_of,
+    size_of,
+)
 from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.compiler.sequences import of_sequences
 from onedispatch.dispatch.frontend.function_bodies import has_body
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node
-from onedispatch.dispatch.frontend.importer import read_array, read_node
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.operators.declarations import registry
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.text import counted
 
-_MOST_NODES = 10_000  # of a graph after unrolling: ten seconds of compile
+_MOST_NODES = 6_000  # of a graph after unrolling: ten seconds of compile
+_ON_NO_DEVICE = frozenset(f"tensor({kind})" for kind in ("double", "string", "complex64", "complex128"))
 _MISMATCH = "a body that does not go with its operands and results"
 _FIRST_SCAN = 9  # opset from which on Scan has no batches
 
@@ -80,6 +97,7 @@ class _Rounds:
     has a part from every round.
     """
 
+    graph: Graph
     node: Node
     body: GraphProto
     count: int
@@ -92,9 +110,17 @@ class _Rounds:
     condition: str = ""
 
     @property
+    def around(self) -> Surroundings:
+        """What the body's inputs are."""
+        states = dict(zip(self.inputs, self.states, strict=True))
+        becomes = dict(zip(self.inputs, self.results, strict=False))
+        given = {self.number: "tensor(int64)", self.condition: "tensor(bool)"} if self.number else {}
+        return Surroundings(self.graph, self.body, states, becomes, given)
+
+    @cached_property
     def size(self) -> int:
         """Nodes of all rounds."""
-        return self.count * sum(not is_constant(proto) for proto in self.body.node)
+        return self.count * (size_of(self.around) + len(self.slices) + len(self.stacks))
 
     def write(self, inliner: Inliner) -> None:
         """Adds the nodes of all rounds, and those that make the results of the node."""
@@ -102,7 +128,7 @@ class _Rounds:
         own = defined_once(self.node, self.body)
         constants = {name: unique(name, self.node.name, inliner.edges) for name in self._constants()}
         inliner.write_constants(self.body, constants)
-        read = {name for proto in self.body.node for name in proto.input} | set(self.results)
+        read = read_in(self.body)
         if self.condition in read:
             constants[self.condition] = inliner.constant(self.node, "goes_on", np.array(True))
         states, parts = list(self.states), [list[str]() for _ in self.stacks]
@@ -110,7 +136,7 @@ class _Rounds:
             prefix = f"{self.node.name}/{at}/"
             names = constants | dict(zip(self.inputs, states, strict=True))
             if self.number in read:
-                names[self.number] = inliner.constant(self.node, "round", np.array(at))
+                names[self.number] = inliner.constant(self.node, "round", numbered(self.body, at))
             for name, (source, axis, backward) in self.slices.items():
                 place = np.array(self.count - 1 - at if backward else at)
                 names[name] = unique(prefix + name, self.node.name, inliner.edges)
@@ -148,7 +174,7 @@ class _Rounds:
 
 def _rounds_of(graph: Graph, node: Node, body: GraphProto, most: int) -> _Rounds | str:
     """Returns the rounds of a node, or why it stays: they may have ``most`` nodes."""
-    nodes = [proto for proto in body.node if not is_constant(proto)]
+    nodes = nodes_of(body)
     rounds = (_loop if node.op_type == "Loop" else _scan)(graph, node, body, most // max(1, len(nodes)))
     if isinstance(rounds, str):
         return rounds
@@ -161,7 +187,10 @@ def _rounds_of(graph: Graph, node: Node, body: GraphProto, most: int) -> _Rounds
         inner = read_node(proto, graph.opsets, graph.ir_version)
         if isinstance(inner, Node) and not is_if(inner) and not has_operator(inner, graph.opset_of(inner)):
             return f"no device operator for {proto.domain or 'ai.onnx'}.{proto.op_type} of its body"
-    return rounds
+    wide = [name for name in node.reads if graph.value(name).type in _ON_NO_DEVICE]
+    if wide:
+        return f"{graph.value(wide[0])}, of a type that no device operator takes"
+    return decided_by_data(rounds.around) or rounds
 
 
 def _scan(graph: Graph, node: Node, body: GraphProto, _: int) -> _Rounds | str:
@@ -190,6 +219,7 @@ def _scan(graph: Graph, node: Node, body: GraphProto, _: int) -> _Rounds | str:
     if len(sizes) != 1:
         return "operands of different lengths"
     return _Rounds(
+        graph,
         node,
         body,
         sizes.pop(),
@@ -214,108 +244,15 @@ def _loop(graph: Graph, node: Node, body: GraphProto, most: int) -> _Rounds | st
     fits = len(body.input) == len(states) + 2 and len(body.output) > max(len(states), len(node.outputs))
     if not all(states) or not fits:
         return _MISMATCH
-    count = _loop_count(graph, node, body, most)
-    if isinstance(count, str):
-        return count
     inputs, results = ([value.name for value in values] for values in (body.input, body.output))
     stacks = [(0, False)] * (len(results) - 1 - len(states))
-    return _Rounds(node, body, count, states, inputs[2:], {}, results[1:], stacks, inputs[0], inputs[1])
-
-
-def _loop_count(graph: Graph, node: Node, body: GraphProto, most: int) -> int | str:
-    known = {**graph.decided, **graph.constants}
+    rounds = _Rounds(graph, node, body, 0, states, inputs[2:], {}, results[1:], stacks, inputs[0], inputs[1])
     numbers: list[int | None] = [None, 1]
     for place, name in enumerate(node.inputs[:2]):
-        if not name:
-            continue
-        value = known.get(name)
-        if value is None or value.size != 1:
+        value = rounds.around.known.get(name)
+        if name and (value is None or value.size != 1):
             return f"its number of rounds depends on {name!r}, which is data"
-        numbers[place] = int(value.reshape(()))
+        numbers[place] = numbers[place] if value is None else int(value.reshape(()))
     limit, begins = numbers
-    if not begins:
-        return 0
-    if _same_as(body, body.output[0].name) == body.input[1].name:
-        return "it has no end" if limit is None else max(0, limit)
-    cone = _Cone.of(graph, node, body, known)
-    return cone if isinstance(cone, str) else cone.count(graph, most, limit)
-
-
-def _same_as(body: GraphProto, name: str) -> str:
-    """Returns the value that ``name`` is another name of."""
-    makers = {
-        proto.output[0]: proto for proto in body.node if proto.op_type == "Identity" and not proto.domain
-    }
-    while name in makers:
-        name = makers[name].input[0]
-    return name
-
-
-@dataclass(frozen=True)
-class _Cone:
-    """The part of a Loop's body that its condition follows from, if that follows from constants."""
-
-    body: GraphProto
-    nodes: Sequence[Node]
-    known: Mapping[str, Array]
-    states: Mapping[str, Array]  # input of the body -> its first value
-    becomes: Mapping[str, str]  # input of the body -> output that is its next value
-
-    @staticmethod
-    def of(graph: Graph, node: Node, body: GraphProto, known: Mapping[str, Array]) -> _Cone | str:
-        """Returns the part, or why the condition is not known."""
-        makers = {name: proto for proto in body.node for name in proto.output}
-        own = {tensor.name: tensor for tensor in body.initializer}
-        number, goes_on, *inputs = (value.name for value in body.input)
-        outer = dict(zip(inputs, node.inputs[2:], strict=True))
-        becomes = {name: value.name for name, value in zip(inputs, body.output[1:], strict=False)}
-        constants, states, cone = dict[str, Array](), dict[str, Array](), dict[int, NodeProto]()
-        todo, seen = [body.output[0].name], {number, goes_on, ""}
-        while todo:
-            name = todo.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if name in makers:
-                cone[id(makers[name])] = makers[name]
-                todo += makers[name].input
-            elif name in own:
-                constants[name] = read_array(own[name])
-            elif name in outer and outer[name] in known:
-                states[name] = known[outer[name]]
-                todo.append(becomes[name])
-            elif name not in outer and name in known:
-                constants[name] = known[name]
-            else:
-                return f"its condition depends on {outer.get(name, name)!r}, which is data"
-        nodes = list[Node]()
-        for proto in (proto for proto in body.node if id(proto) in cone):
-            one = read_node(proto, graph.opsets, graph.ir_version)
-            if not isinstance(one, Node):
-                constants[proto.output[0]] = one
-            elif may_evaluate(one):
-                nodes.append(one)
-            else:
-                return f"its condition depends on {one.op_type}, which nothing computes before a run"
-        return _Cone(body, nodes, constants, states, {name: becomes[name] for name in states})
-
-    def count(self, graph: Graph, most: int, limit: int | None) -> int | str:
-        """Returns the number of rounds, or why it is not known; more than ``most`` are not counted."""
-        states, condition = dict(self.states), self.body.output[0].name
-        number, goes_on = (value.name for value in self.body.input[:2])
-        for at in range(most + 1):
-            if limit is not None and at >= limit:
-                return at
-            known = {
-                **self.known,
-                **states,
-                number: np.array(at),
-                goes_on: np.array(True),
-            }
-            values = known | evaluate(graph, self.nodes, known)[0]
-            if not {condition, *self.becomes.values()} <= set(values):
-                return "its condition follows from sizes that are not known"
-            if not bool(values[condition].reshape(())):
-                return at + 1
-            states = {name: values[result] for name, result in self.becomes.items()}
-        return f"it has more than {counted(most, 'round')}"
+    count = rounds_of(rounds.around, most, limit) if begins else 0
+    return count if isinstance(count, str) else replace(rounds, count=count)

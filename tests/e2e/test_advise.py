@@ -364,8 +364,9 @@ def test_values_that_help_alike_are_left_to_the_user(tmp_path: Path) -> None:
     )
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Not", ["c"], ["d"], name="not"),  # a branch that the caller names maps as it is
         helper.make_node(
-            "If", ["c"], ["y"], "if", then_branch=branch("t", 2.0), else_branch=branch("e", 3.0)
+            "If", ["d"], ["y"], "if", then_branch=branch("t", 2.0), else_branch=branch("e", 3.0)
         ),
     ]
     graph = helper.make_graph(nodes, "g", [x, flag], [helper.make_tensor_value_info("y", FLOAT, ROW)])

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import onedispatch as od
 from onedispatch.dispatch.base.mapped import Kept, owned, unchanged_files
@@ -199,3 +200,59 @@ def takes_weights_from_the_file(change: str, name: str) -> None:
         runs(3)
         session.model.save(path.with_suffix(".od"))
     runs(1)  # compiled already
+
+
+def test_executables_for_other_shapes_share_their_weights(tmp_path: Path) -> None:
+    """A row behind those of a cache, whose number says where it stands: that row of a table is a constant of
+    each executable."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1, 64] x, float[n, 64] cache) => (float[m, 64] y) <int64 zero = {0}> {
+        s = Shape(cache) at = Gather(s, zero) row = Gather(table, at) p = MatMul(x, w) q = Add(p, row)
+        r = Sigmoid(q) y = Concat<axis = 0>(cache, r) }"""
+    proto = onnx.parser.parse_model(text)
+    random = np.random.default_rng(4)
+    for name, shape in (("w", (64, 64)), ("table", (32, 64))):
+        array = random.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    session = od.InferenceSession(proto, fallback="error")
+    buffers = []
+    for rows in (3, 4, 9):
+        feed = {"x": np.ones((1, 64), np.float32), "cache": random.standard_normal((rows, 64), np.float32)}
+        expected = ReferenceEvaluator(proto).run(None, feed)[0]
+        np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=1e-5, atol=1e-5)
+        last = list(session.model.executables.values())[-1]
+        buffers += [step.const for step in last.device_steps]
+    assert len({id(buffer) for buffer in buffers}) == 1
+    session.model.save(tmp_path / "model.od")
+    loaded = od.InferenceSession(tmp_path / "model.od")
+    np.testing.assert_array_equal(loaded.run(None, feed)[0], session.run(None, feed)[0])
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_buffer_that_becomes_another_is_a_copy(rows: int) -> None:
+    """The second weight is laid out for the rows of a run."""
+    random = np.random.default_rng(5)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "v"], ["b"]), helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "two",
+        [
+            helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 64]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 512]),
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in ("b", "y")],
+        [
+            numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+            for name, shape in (("v", (64, 64)), ("w", (512, 768)))
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = od.InferenceSession(proto, fallback="error")
+    for count in (rows, 300, rows, 40):
+        feed = {
+            "a": random.standard_normal((1, 64), np.float32),
+            "x": random.standard_normal((count, 512), np.float32),
+        }
+        for mine, other in zip(
+            session.run(None, feed), ReferenceEvaluator(proto).run(None, feed), strict=True
+        ):
+            np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-3)

@@ -106,6 +106,23 @@ LOOPS = {
         " o = Identity(c) f = Cast<to=1>(i) a = Add(x, f) q = SequenceInsert(p, a) }>(four, yes, e)"
         " y = ConcatFromSequence<axis = 1>(s)",
     ),
+    "number of the round in a row": (
+        "g (float[2,3] x) => (float[2,3] y, int64[a,b] z)",
+        "y, z = Loop<body=b (int64[1] i, bool c, float[2,3] v) => (bool o, float[2,3] u, int64[1] s) {"
+        " o = Identity(c) u = Neg(v) s = Identity(i) }>(four, yes, x)",
+    ),
+    "a state whose name an inner body has": (
+        "g (float[2,3] v) => (float[2,3] y)",
+        "y = Loop<body=b (int64 i, bool c, float[2,3] a) => (bool o, float[2,3] u) { o = Identity(c)"
+        " u = Loop<body=d (int64 j, bool e, float[2,3] v) => (bool e2, float[2,3] r) { e2 = Identity(e)"
+        " s = Mul(v, half) r = Add(s, a) }>(two, yes, a) }>(two, yes, v)",
+    ),
+    "inputs that only an inner body reads": (
+        ONE,
+        "y = Loop<body=b (int64 i, bool c, float[2,3] v) => (bool c, float[2,3] u) {"
+        " u = Loop<body=d (int64 j, bool e, float[2,3] p) => (bool e, float[2,3] r) {"
+        " k = Add(i, j) s = Cast<to=1>(k) r = Add(s, p) }>(two, yes, v) }>(two, yes, x)",
+    ),
     "names that are there": (
         ONE,
         f"n = Neg(x) y0 = Loop<body={STEP} {{ o = Identity(c) t = Exp(v) u = Neg(t) }}>(two, yes, n)"
@@ -133,6 +150,16 @@ SCANS = {
         "y, z = Scan<num_scan_inputs=2, body=b (float[3] s, float[3] r, float[3] h) => (float[3] t,"
         " float[3] q) {"
         " m = Mul(r, h) t = Add(s, m) q = Identity(r) }>(a, x, k)",
+    ),
+    "operands that are left out": (
+        "g (float[4,3] x) => (float[?, ?] z)",
+        "z = Scan<num_scan_inputs=1, body=b (float[3] r) => (float[3] q) { q = Clip(r, , half) }>(x)",
+    ),
+    "a state whose name an inner body has": (
+        "g (float[3] a, float[4,3] x) => (float[3] y)",
+        "y = Loop<body=b (int64 i, bool c, float[3] s) => (bool o, float[3] u) { o = Identity(c)"
+        " u, q = Scan<num_scan_inputs=1, body=d (float[3] t, float[3] a) => (float[3] t2, float[3] m) {"
+        " m = Mul(a, s) t2 = Add(t, m) }>(s, x) }>(two, yes, a)",
     ),
     "no state": (
         "g (float[4,3] x) => (float[?, ?] z)",
@@ -189,7 +216,7 @@ STAY = {
         f"y = Loop<body={STEP} {{ o = Identity(c) u = Neg(v) }}>(many, yes, x)",
     ),
     "it has no end": (ONE, f"y = Loop<body={STEP} {{ o = Identity(c) u = Neg(v) }}>(, yes, x)"),
-    "it has more than 4,999 rounds": (
+    "it has more than 2,999 rounds": (
         ONE,
         f"y = Loop<body={STEP} {{ o = Less(i, many) u = Neg(v) }}>(, yes, x)",
     ),
@@ -203,6 +230,25 @@ STAY = {
         ONE,
         f"y = Loop<body={STEP} {{ u = Add(v, v) m = ReduceMax<keepdims=0>(u) o = Less(m, ten) }}>(four,"
         " yes, x)",
+    ),
+    "its condition has 2 elements": (
+        ONE,
+        f"y = Loop<body={STEP} {{ t = Constant<value_ints=[5, 6]>() o = Less(t, four)"
+        " u = Neg(v) }>(four, yes, x)",
+    ),
+    "27,000 nodes in 9,000 rounds, more than": (
+        "g (float[9000, 3] x) => (float[?, ?] z)",
+        "z = Scan<num_scan_inputs=1, body=b (float[3] r) => (float[3] r) {}>(x)",
+    ),
+    "its body has a node Loop, and what that does depends on 'n', which is data": (
+        "g (float[2,3] x, int64 n) => (float[2,3] y)",
+        f"y = Loop<body={STEP} {{ o = Identity(c) u = Loop<body=e (int64 j, bool d, float[2,3] p) =>"
+        " (bool q, float[2,3] r) { q = Identity(d) r = Neg(p) }>(n, yes, v) }>(four, yes, x)",
+    ),
+    "x: tensor.double..2, 3., of a type that no device operator takes": (
+        "g (double[2,3] x) => (double[2,3] y)",
+        "y = Loop<body=b (int64 i, bool c, double[2,3] v) => (bool o, double[2,3] u) { o = Identity(c)"
+        " u = Neg(v) }>(four, yes, x)",
     ),
     "it has no rounds that its results would be of": (
         TWO,
