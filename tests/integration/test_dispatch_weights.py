@@ -207,7 +207,7 @@ def test_executables_for_other_shapes_share_their_weights(tmp_path: Path) -> Non
     each executable."""
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[1, 64] x, float[n, 64] cache) => (float[m, 64] y) <int64 zero = {0}> {
-        s = Shape(cache) at = Gather(s, zero) row = Gather(table, at) p = MatMul(x, w) q = Add(p, row)
+        s = Shape(cache) at = Gather(s, zero) row = Gather(table, at) p = Add(x, row) q = MatMul(p, w)
         r = Sigmoid(q) y = Concat<axis = 0>(cache, r) }"""
     proto = onnx.parser.parse_model(text)
     random = np.random.default_rng(4)
