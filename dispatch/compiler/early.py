@@ -6,16 +6,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
+from onedispatch.dispatch.compiler.custom import missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.compiler.refusals import refused_model
 from onedispatch.dispatch.compiler.unroll import has_operator
 from onedispatch.dispatch.frontend.graph import Graph, refused_by_rules
-from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.sources.registry import Rules
 from onedispatch.operators.declarations import registry
-from onedispatch.transactions.base.errors import UnknownOperatorError, UnsupportedModelError
+from onedispatch.transactions.base.errors import UnknownOperatorError
 from onedispatch.transactions.base.text import counted
 
 
@@ -37,7 +36,6 @@ def refuse_missing(graph: Graph) -> None:
     plug-in knows: no device and no host could compute it."""
     missing = missing_operators(graph)
     if not missing:
-        _refuse_bodies(graph)
         return
     operators = {(domain, op_type) for _, domain, op_type in missing}
     raise UnknownOperatorError(
@@ -48,23 +46,6 @@ def refuse_missing(graph: Graph) -> None:
         "or map them with od.maps before the model is compiled",
         nodes=[_missing_line(*row) + refused_by_rules(graph, row[0], row[2]) for row in missing],
     )
-
-
-def _refuse_bodies(graph: Graph) -> None:
-    """Raises ``UnsupportedModelError`` for custom kernels in bodies that no engine runs with them."""
-    lines = [
-        f"{node.name} ({node.op_type}): its body has {', '.join(f'{d}.{op}' for d, op in own)}"
-        for node in graph.nodes
-        if node.op_type not in RUN_HERE and (own := [one for one in node.inner if not is_unmapped(*one)])
-    ]
-    if lines:
-        raise UnsupportedModelError(
-            f"model {graph.name}",
-            f"custom kernels in bodies that onnxruntime alone runs, of {counted(len(lines), 'node')}",
-            f"such kernels in the graph, in functions, and in bodies of {' and '.join(RUN_HERE)}",
-            "unroll it, or write it as a Loop",
-            nodes=lines,
-        )
 
 
 def _missing_line(node: str, domain: str, op_type: str) -> str:

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from onedispatch.dispatch.compiler.copies import Copies
-from onedispatch.dispatch.compiler.custom import on_host
+from onedispatch.dispatch.compiler.custom import is_unmapped, on_host
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.passes import Context
 from onedispatch.dispatch.compiler.passthrough import route_passthrough_outputs
 from onedispatch.dispatch.compiler.phases import MappedGraph, PartitionedGraph
 from onedispatch.dispatch.compiler.placement import host_reason
 from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.transactions.base.errors import UnsupportedModelError
 from onedispatch.transactions.base.text import counted
 
@@ -29,6 +30,7 @@ def refuse_unmapped(mapped: MappedGraph, context: Context) -> MappedGraph:
         raise refused_model(
             graph.name, [*lines, *route_passthrough_outputs(graph, copies, on_device=True).refusals]
         )
+    _refuse_bodies(graph, mapped.units)
     # Operators that a plug-in maps by a function, which says nothing of the host.
     unknown = [unit for unit in mapped.units if unit.kind == "host" and not on_host(unit.nodes[0])]
     if unknown:
@@ -43,6 +45,23 @@ def refuse_unmapped(mapped: MappedGraph, context: Context) -> MappedGraph:
             ],
         )
     return mapped
+
+
+def _refuse_bodies(graph: Graph, units: Iterable[Unit]) -> None:
+    """Raises ``UnsupportedModelError`` for custom kernels in bodies that no engine runs with them."""
+    lines = [
+        f"{node.name} ({node.op_type}): its body has {', '.join(f'{d}.{op}' for d, op in own)}"
+        for node in (unit.nodes[0] for unit in units if unit.kind == "host")
+        if node.op_type not in RUN_HERE and (own := [one for one in node.inner if not is_unmapped(*one)])
+    ]
+    if lines:
+        raise UnsupportedModelError(
+            f"model {graph.name}",
+            f"custom kernels in bodies that onnxruntime alone runs, of {counted(len(lines), 'node')}",
+            f"such kernels in the graph, in functions, and in bodies of {' and '.join(RUN_HERE)}",
+            "give a Scan fewer rounds, or write it as a Loop",
+            nodes=lines,
+        )
 
 
 def refuse_unplaced(partitioned: PartitionedGraph, _: Context) -> PartitionedGraph:

@@ -11,6 +11,7 @@ from onedispatch.dispatch.compiler.custom import is_onnx_domain
 from onedispatch.dispatch.compiler.early import nearest_to
 from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.compiler.rewrite import anchored
+from onedispatch.dispatch.compiler.unroll import is_loop
 from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node, Step
 from onedispatch.dispatch.frontend.schemas import runtime_has
@@ -121,6 +122,8 @@ def _where(graph: Graph, node: Node) -> tuple[str, str]:
         return UNMAPPED, "no rule, no kernel"
     if has_body(node, graph.opset_of(node)):
         return DEVICE, f"{node.op_type} by its function body"
+    if is_loop(node):
+        return DEVICE, f"{node.op_type} as the nodes of its rounds, where their number is known"
     if anchored(node):
         return DEVICE, f"{node.op_type} where a rewrite rule takes it"
     return HOST, f"no device operator for {node.op_type}"

@@ -93,11 +93,16 @@ def test_loops_give_what_onnxruntime_gives(rounds: int | None, stop: float | Non
 
 def test_bodies_that_nobody_runs_with_kernels_from_outside(bring: Bring) -> None:
     bring()
-    body = helper.make_graph([acme("v v", "w")], "body", [value("v", [3])], [value("w", [3])])
+    body = helper.make_graph([acme("v v", "w", a=2.0)], "body", [value("v", [3])], [value("w", [3])])
     scan = helper.make_node("Scan", ["x"], ["z"], name="scan", body=body, num_scan_inputs=1)
     with pytest.raises(od.UnsupportedModelError, match="bodies of If and Loop") as refused:
-        od.compile(model([scan], [value("x", [4, 3])], [value("z", [4, 3])]))
+        od.compile(model([scan], [value("x", [9000, 3])], [value("z", [9000, 3])]))
     assert refused.value.nodes == ("scan (Scan): its body has acme.ScaleAdd",)
+    session = od.InferenceSession(model([scan], [value("x", [4, 3])], [value("z", [4, 3])]))
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    (z,) = session.run(None, {"x": x})  # of few rounds each is part of the graph
+    np.testing.assert_array_equal(z, 3 * x)
+    assert [row.op_type for row in session.placement if row.op_type == "ScaleAdd"] == ["ScaleAdd"] * 4
 
 
 def test_a_body_of_a_branch_that_is_known_is_no_body_any_more(bring: Bring) -> None:
