@@ -90,14 +90,20 @@ def _take(inliner: Inliner, node: Node, which: str) -> None:
 
 @dataclass
 class Writer:
-    """Collects nodes for a graph, and constants that they read, under names that nothing else has."""
+    """Collects nodes for a graph, and constants that they read, under names that nothing else has.
+
+    ``bodies`` has the attribute of a node, by its id, whose body leaves it.
+    """
 
     graph: Graph
+    bodies: Mapping[int, str] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     folded: list[Folded] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
-    edges: set[str] = field(default_factory=set)
-    node_names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.edges = edge_names(self.graph, self.bodies)
+        self.node_names = {node.name for node in self.graph.nodes} | set(self.graph.order)
 
     def write(
         self, parent: Node, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
@@ -127,16 +133,14 @@ class Writer:
 
 @dataclass
 class Inliner(Writer):
-    """Writes nodes of bodies; ``bodies`` has the attribute of a node, by its id, whose body leaves it."""
+    """Writes nodes of bodies in the place of the nodes that have them."""
 
-    bodies: Mapping[int, str] = field(default_factory=dict)
     inside: dict[str, list[str]] = field(default_factory=dict)  # by node: names of what its body holds
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.constants = dict(self.graph.constants)
         self.values: dict[str, Value] = dict(self.graph.values)
-        self.edges = edge_names(self.graph, self.bodies)
-        self.node_names = {node.name for node in self.graph.nodes} | set(self.graph.order)
 
     def result(self) -> Graph:
         """Returns the graph with the nodes that were written in the place of those that were opened."""

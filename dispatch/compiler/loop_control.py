@@ -15,6 +15,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_
 from onedispatch.dispatch.frontend.importer import read_array, read_node
 from onedispatch.dispatch.frontend.walk import subgraphs
 from onedispatch.dispatch.host.regions import HostRegion
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.text import counted
 
@@ -36,7 +37,7 @@ class Surroundings:
     becomes: Mapping[str, str]
     given: Mapping[str, str]
 
-    @property
+    @cached_property
     def known(self) -> dict[str, Array]:
         """Values of the graph around that are known."""
         return {**self.graph.decided, **self.graph.constants}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto
 
-from onedispatch.dispatch.compiler.inline import Writer, edge_names, unique
+from onedispatch.dispatch.compiler.inline import Writer, unique
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node
 
 _MOST_MEMBERS = 1024  # of a tensor that is cut: each is a result of Split
@@ -39,10 +39,6 @@ def of_sequences(node: Node) -> bool:
 class _Members(Writer):
     known: dict[str, list[str]] = field(default_factory=dict)  # by sequence: its members
     written: set[int] = field(default_factory=set)  # ids of nodes
-
-    def __post_init__(self) -> None:
-        self.edges = edge_names(self.graph)
-        self.node_names = {node.name for node in self.graph.nodes} | set(self.graph.order)
 
     def take(self, node: Node) -> None:
         makes = _MAKES.get(node.op_type) if not node.domain else None

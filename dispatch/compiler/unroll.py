@@ -63,6 +63,8 @@ def unroll_loops(graph: Graph) -> tuple[Graph, bool]:
     What a Loop's condition follows from is computed here, round after round. A node stays, with a remark
     that says why, if its rounds depend on data, are too many, or need an operator that nothing maps.
     """
+    if not any(map(is_loop, graph.nodes)):
+        return graph, False
     found: dict[int, _Rounds] = {}
     remarks, written = dict(graph.remarks), len(graph.nodes)
     for node in graph.nodes:
@@ -109,7 +111,7 @@ class _Rounds:
     number: str = ""  # inputs of a Loop's body
     condition: str = ""
 
-    @property
+    @cached_property
     def around(self) -> Surroundings:
         """What the body's inputs are."""
         states = dict(zip(self.inputs, self.states, strict=True))
