@@ -29,6 +29,7 @@ from onedispatch.transactions.base.host import CHECK_SECONDS
 
 _HEARTBEAT = 0.25  # seconds between two heartbeats
 _QUOTED = 600  # characters of the child's output
+_EXIT = 10.0  # seconds that a child has to exit; taking down gigabytes on a busy machine may take one
 
 
 class Reporter:
@@ -192,14 +193,16 @@ def run_in_child(
             os.close(reading)
             _run_child(work, writing, output)
         os.close(writing)
+        ended = False
         try:
             ended = _listen(reading, report, silence, limit)
         finally:
             os.close(reading)
-            _reap(child)
-        status = _STATUS.pop(child)
+            status = _reap(child, _EXIT if ended else 0.0)
         how = limit.text if report.late else _how_it_ended(ended, status, silence)
-        if not how and not report.ended:
+        if report.ended and status == signal.SIGKILL:  # its work was done, and exiting is no part of it
+            how = ""
+        elif not how and not report.ended:
             how = "ended with exit code 0, before its work did"
         report.died = bool(how)
         if how:
@@ -251,19 +254,16 @@ def _listen(reading: int, report: CheckReport, silence: float, limit: TimeLimit)
             report.take(json.loads(line))
 
 
-_STATUS: dict[int, int] = {}
-
-
-def _reap(child: int) -> None:
-    """Waits for the child, and kills it if it does not exit within half a second."""
-    for _ in range(50):  # a child that closed its pipe is about to exit
+def _reap(child: int, patience: float) -> int:
+    """Waits for the child, kills it after ``patience`` seconds, and returns its status."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            _STATUS[child] = status
-            return
+            return status
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
-    _STATUS[child] = os.waitpid(child, 0)[1]
+    return os.waitpid(child, 0)[1]
 
 
 def _how_it_ended(ended: bool, status: int, silence: float) -> str:

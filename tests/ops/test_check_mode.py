@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from onnx import helper
 from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.check import child
 from onedispatch.dispatch.check.child import CheckReport, run_in_child
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.dispatch.cli.kernel import app
@@ -145,6 +149,24 @@ def test_a_child_that_leaves_as_if_all_were_well() -> None:
     report = run_in_child(lambda reporter: os._exit(0), 5.0)
     assert [one.kind for one in report.findings] == ["crash"]
     assert "exit code 0, before its work did" in report.findings[0].text
+
+
+@pytest.mark.parametrize(("seconds", "patience"), [(1.0, 10.0), (60.0, 0.2)])
+def test_a_child_that_takes_its_time_to_exit_did_its_work(
+    seconds: float, patience: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the kernel takes down a large process slowly."""
+
+    class Slow(io.StringIO):
+        def flush(self) -> None:
+            time.sleep(seconds)
+
+    def work(reporter: object) -> None:
+        sys.stdout = Slow()
+
+    monkeypatch.setattr(child, "_EXIT", patience)
+    report = run_in_child(work, 5.0)
+    assert report.findings == [] and report.ended and not report.died
 
 
 def test_a_child_that_says_nothing_is_ended() -> None:
