@@ -15,7 +15,7 @@ decides shapes, see ``Graph.decided``), but its node stays in the graph and runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from onedispatch.dispatch.base import limits
@@ -85,9 +85,11 @@ def specialise(
         if value.is_concrete and value.dtype is not None:
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
     propagate, budget = False, Budget()
+    settled: set[str] = set()
     while True:
-        inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own)
+        inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own, settled=settled)
         graph = replace(graph, values=inferred)
+        settled.update(() if propagate else _settled(graph))
         _check_edges(graph)
         known = _known(graph, values, budget)
         folded = _fold(graph, known.constant, _SHAPES)
@@ -100,7 +102,19 @@ def specialise(
             continue
         if propagate or not _may_propagate(graph):
             return prune(_drop_shape_arithmetic(graph))
-        propagate = True  # the last resort: integers that are known in part
+        propagate = True  # the last resort: integers that are known in part, which pass through all nodes
+        settled.clear()
+
+
+def _settled(graph: Graph) -> Iterator[str]:
+    """Values of the nodes that a later inference can find nothing new of: all sizes are known on both sides.
+
+    Bodies stay: what they are inlined as has yet to be inferred under these names.
+    """
+    for node in graph.nodes:
+        sizes_known = all(graph.value(name).is_concrete for name in (*node.reads, *node.writes))
+        if sizes_known and not node.has_subgraph:
+            yield from node.writes
 
 
 def _decided(graph: Graph, known: _Known, values: Mapping[str, Array]) -> tuple[dict[str, Array], Graph]:
@@ -132,7 +146,7 @@ class _Known:
 def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
     inputs = {v.name for v in graph.inputs}
     of_shapes = operand_cone(graph)
-    of_values = decided_cone(graph) if values else frozenset[str]()
+    of_values = frozenset[str]()  # found where it is asked for: few graphs do, once branches are chosen
     constant, decided = set(graph.constants), set(graph.decided)
     depends = set(values)  # on values that are given at run time
     result = _Known([], [], [])
@@ -150,7 +164,9 @@ def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
             result.constant.append(node)
             constant.update(node.writes)
             continue
-        if of_values.isdisjoint(node.writes) if tainted else of_shapes.isdisjoint(node.writes):
+        if tainted:
+            of_values = of_values or decided_cone(graph)
+        if (of_values if tainted else of_shapes).isdisjoint(node.writes):
             continue
         computable = (constant | decided).issuperset(node.reads)
         if concrete or (computable and (not tainted or budget.admits(graph, node))):

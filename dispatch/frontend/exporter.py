@@ -141,6 +141,7 @@ def infer_values(
     *,
     propagate: bool = False,
     own: OwnInference | None = None,
+    settled: Collection[str] = (),
 ) -> dict[str, Value]:
     """Types and shapes of all edges, with graph inputs as ``bound`` says.
 
@@ -149,8 +150,15 @@ def infer_values(
     survive without their shapes, since shapes declared for another batch would mislead.
     ``propagate`` lets inference follow partly known integers; it then takes memory for every
     element of every tensor with one dimension. Nodes that ``own`` takes are inferred there, the others in
-    as many runs as there are such nodes on a path, each node in one of them.
+    as many runs as there are such nodes on a path, each node in one of them. Nodes that make nothing but
+    ``settled`` are left out: what ``graph.values`` says of these stays.
     """
+    if settled:
+        rest = [node for node in graph.nodes if not all(name in settled for name in node.writes)]
+        piece = _piece(graph, rest, graph.value, hints)
+        found = infer_values(piece, {}, _of(hints, rest), propagate=propagate, own=own)
+        made = {name for node in rest for name in node.writes}.union(hints)
+        return graph.values | {name: value for name, value in found.items() if name in made}
     if own is None or not any(own.takes(node) for node in graph.nodes):
         return _infer_onnx(graph, bound, hints, propagate)
     found = {name: Value(name, value.type) for name, value in graph.values.items() if value.type}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.base.mapped import all_owned, kept
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.operators.declarations.tensor import Quantisation
+from onedispatch.transactions.base.cached import cached_property
 from onedispatch.transactions.base.errors import InputError, ModelError
 from onedispatch.transactions.base.text import did_you_mean
 
@@ -58,6 +60,7 @@ _DTYPES: dict[str, Any] = {
 _TYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
+@lru_cache
 def dtype_of(type_name: str) -> np.dtype[Any] | None:
     """Returns NumPy's dtype of ``tensor(float)`` and the like; None for other and unknown types."""
     if not (type_name.startswith("tensor(") and type_name.endswith(")")):
@@ -160,12 +163,12 @@ class Node:
     proto: bytes = field(default=b"", repr=False)
     opset: int = 0
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Every value that the node reads, each once."""
         return tuple(dict.fromkeys(n for n in (*self.inputs, *self.captured) if n))
 
-    @property
+    @cached_property
     def writes(self) -> tuple[str, ...]:
         """The values that the node makes."""
         return tuple(n for n in self.outputs if n)

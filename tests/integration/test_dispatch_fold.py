@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch
 from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants, specialise
+from onedispatch.dispatch.frontend import exporter
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.transactions.base.errors import ModelError
@@ -202,3 +205,44 @@ def test_a_constant_that_is_an_output_keeps_its_shape() -> None:
     graph = graph_of(nodes, {"x": (FLOAT, [2, 3])}, ["y", "q"], **given)
     special = specialise(graph, {}, {})
     assert (special.value("d").shape, special.value("y").shape) == ((3, 4), (2, 4))
+
+
+def reshapes(depth: int) -> Graph:
+    """Each Reshape takes its target from the shape of the one before, so that each takes another round."""
+    nodes = []
+    for i in range(depth):
+        x, y = (f"x{i}" if i else "x"), f"x{i + 1}"
+        nodes += [
+            node("Shape", x, f"s{i}"),
+            node("Gather", f"s{i} order", f"t{i}"),
+            node("Reshape", f"{x} t{i}", y),
+        ]
+    for at, one in enumerate(nodes):
+        one.name = f"node {at}"
+    inputs: dict[str, tuple[int, list[int | str]]] = {"x": (FLOAT, ["n", "m"])}
+    nodes.append(node("Add", f"x{depth} w", "y"))
+    return graph_of(nodes, inputs, ["y"], order=np.int64([1, 0]), w=np.ones(6, np.float32))
+
+
+def test_a_round_infers_what_the_one_before_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    rest: list[int] = []
+    inferred = exporter._infer_onnx
+
+    def counted(graph: Graph, *others: Any) -> Any:
+        rest.append(len(graph.nodes))
+        return inferred(graph, *others)
+
+    monkeypatch.setattr(exporter, "_infer_onnx", counted)
+    special = specialise(reshapes(7), {"x": (6, 5)}, {})
+    assert all(special.value(name).is_concrete for n in special.nodes for name in n.writes)
+    assert special.value("x6").shape == (6, 5) and special.value("y").shape == (5, 6)
+    whole = [count for count in rest if count > 1]
+    assert whole == sorted(whole, reverse=True) and whole[-1] < whole[0] / 2
+
+
+def test_a_size_that_is_known_late_is_checked_all_the_same() -> None:
+    """Of a sum, inference takes the constant's size before it knows the other."""
+    special = specialise(reshapes(3), {"x": (6, 5)}, {})
+    assert special.value("y").shape == (5, 6)
+    with pytest.raises(ModelError, match="Incompatible dimensions"):
+        specialise(reshapes(2), {"x": (6, 5)}, {})
