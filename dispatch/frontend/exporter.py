@@ -155,9 +155,10 @@ def infer_values(
     """
     if settled:
         rest = [node for node in graph.nodes if not all(name in settled for name in node.writes)]
+        near = _of(hints, rest)
         piece = _piece(graph, rest, graph.value, hints)
-        found = infer_values(piece, {}, _of(hints, rest), propagate=propagate, own=own)
-        made = {name for node in rest for name in node.writes}.union(hints)
+        found = infer_values(piece, {}, near, propagate=propagate, own=own)
+        made = {name for node in rest for name in node.writes}.union(near)
         return graph.values | {name: value for name, value in found.items() if name in made}
     if own is None or not any(own.takes(node) for node in graph.nodes):
         return _infer_onnx(graph, bound, hints, propagate)

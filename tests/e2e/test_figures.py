@@ -8,6 +8,7 @@ import pytest
 from tests.e2e import figures
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("example", figures.QUICK, ids=lambda one: f"{one.name} on {one.device}")
 def test_costs_are_those_of_the_table(example: figures.Example) -> None:
     figures.compare(example.key, example.run())

@@ -148,6 +148,7 @@ NUMBERS = unlike(options("integer", "float"))
 assert len(NUMBERS) > 10
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(("name", "option"), NUMBERS)
 def test_numbers_below_and_beyond(folder: Path, name: str, option: str) -> None:
     before = digests()
@@ -156,6 +157,7 @@ def test_numbers_below_and_beyond(folder: Path, name: str, option: str) -> None:
     assert digests() == before
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("what", ["/dev/zero", "pipe", "empty", "absent", "/dev/null", "a\0b", ""])
 @pytest.mark.parametrize("name", [one for one in COMMANDS if RIGHT.get(one) != []])
 def test_arguments_that_are_no_files(folder: Path, name: str, what: str) -> None:
@@ -229,6 +231,7 @@ def test_no_command_writes_over_an_input_a_plugin_or_its_other_output(folder: Pa
     od.load("m.od").save("m.od")  # in a program that is what was asked for
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("target", ["/dev/full", "empty", "absent/x", "/proc/x"])
 @pytest.mark.parametrize("name", WRITING)
 def test_outputs_that_cannot_be_written(folder: Path, name: str, target: str) -> None:
@@ -238,6 +241,7 @@ def test_outputs_that_cannot_be_written(folder: Path, name: str, target: str) ->
     assert set(os.listdir()) == before
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("closed", ["1", "0 1 2", "2", "0"])
 def test_closed_streams(folder: Path, closed: str) -> None:
     """What cannot be printed is an error, as it is of other programs; files are written all the same."""
@@ -260,6 +264,7 @@ def program() -> Iterator[Path]:
         yield folder / "onedispatch"
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("place", ["n" * 300, "x.npy/made"])
 @pytest.mark.parametrize("name", WRITING)
 def test_an_output_that_cannot_be_opened_is_named(folder: Path, program: Path, name: str, place: str) -> None:
@@ -278,6 +283,7 @@ _PRINTING = """
 PRINTING = [command.strip() for command in _PRINTING.strip().replace("\n", ",").split(",")]
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("line", PRINTING)
 def test_an_output_on_a_full_device_is_an_error(folder: Path, program: Path, line: str) -> None:
     """Buffered text fails when Python ends, which would look like success."""

@@ -297,6 +297,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", CASES)
 def test_joined_calls_are_few_and_leave_the_bits_of_the_engine(
     name: str, reports: list[dict[str, Any]]
@@ -405,6 +406,7 @@ PRODUCTS = {  # rows, members, columns; tiles have 32 columns and a last step th
 }
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("own", ["a_zero", "b_zero", "scale", "out_zero"])
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_each_panel_of_a_product_has_its_own(product: str, own: str, reports: list[dict[str, Any]]) -> None:

@@ -51,6 +51,7 @@ def test_the_version_is_told() -> None:
     assert shown.exit_code == 0 and shown.stdout == f"onedispatch {od.__version__}\n"
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     "words, expected",
     [

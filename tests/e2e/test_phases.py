@@ -72,6 +72,7 @@ def random_model(seed: int, batch: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("seed", range(80))
 def test_random_graphs_pass_all_phases(seed: int) -> None:
     batch = 0 if seed % 8 == 3 else 1 + seed % 2

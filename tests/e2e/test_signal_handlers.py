@@ -145,6 +145,7 @@ def on_host_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("kind", [Late, Odd, KeyboardInterrupt])
 @pytest.mark.parametrize("phase", ["compile", "load", "save", "run", "host", "open"])
 def test_what_a_handler_raises_reaches_the_caller(

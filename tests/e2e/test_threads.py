@@ -29,7 +29,7 @@ pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is no
 
 Array = np.ndarray[Any, Any]
 THREADS = 16
-SECONDS = 20 if NIGHTLY else 8  # of the stress, which takes all cores; everything in it is finite
+SECONDS = 20 if NIGHTLY else 4  # of the stress, which takes all cores; everything in it is finite
 
 
 def model(width: int, host: bool = False, batch: int | str = 32) -> onnx.ModelProto:

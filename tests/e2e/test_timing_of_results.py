@@ -81,11 +81,13 @@ def check(
     assert len(cycles) > 2
 
 
+@pytest.mark.daily(2)
 @each_case(sampled(CASES, operator_of, EVERY), group=operator_and_device)
 def test_operators(case: Case, timed: Callable[[Mapping[str, float]], None]) -> None:
     check(od.compile(case.model, device=case.device, fallback="error"), case.feed, timed)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["npu2", "npu2_1col", "npu1"])
 @pytest.mark.parametrize("name", ["light_shufflenet", "light_squeezenet"])

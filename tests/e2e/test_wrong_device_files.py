@@ -41,6 +41,7 @@ def runs(path: Path, one: Case) -> bool:
     return True
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("key", vocabulary())
 def test_each_value_at_its_bounds(key: str, tmp_path: Path) -> None:
     """Both readers take what the table says, and no more; on what they take, a model runs or is refused."""

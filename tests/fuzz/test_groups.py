@@ -158,6 +158,7 @@ def between(bands: Any) -> list[int]:
     return [i for i, one in planner.costs.operators.items() if one.output.name in planner.readers]
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("some", seeds(range(20, 28, 4), range(28, 220, 8)), ids=str)
 def test_graphs_in_bands_compute_the_same(monkeypatch: pytest.MonkeyPatch, some: range) -> None:
     """All chains that can run in bands do, at any cost."""

@@ -108,6 +108,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, stage: str, error: type[BaseExceptio
         yield
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_a_stage_throws_leaves_typed_and_with_its_cause(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -101,6 +101,7 @@ def optimised(model: onnx.ModelProto, folder: Path, level: str = "EXTENDED") -> 
     return onnx.load(folder / "optimised.onnx")
 
 
+@pytest.mark.daily(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "operators"),

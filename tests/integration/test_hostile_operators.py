@@ -259,6 +259,7 @@ WRONG: dict[str, tuple[Changes, str]] = {
 }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("case", WRONG)
 def test_answers_that_are_wrong(case: str) -> None:
     changes, said = WRONG[case]

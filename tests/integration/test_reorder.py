@@ -84,6 +84,7 @@ def check(made: onnx.ModelProto, precision: str, device: str, **options: str) ->
     return compiled
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", [*READ, *MADE])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("device", ["npu1", "npu2"])

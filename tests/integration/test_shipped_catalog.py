@@ -59,6 +59,7 @@ def test_nothing_is_wrong_with_it() -> None:
     assert [one for one in findings if one.level == "error"] == []
 
 
+@pytest.mark.daily(2)
 def test_its_solutions_fit_and_take_what_was_measured(device: str, rows: list[Tuned]) -> None:
     """A sample, measured again: what is emitted may have become a little faster or slower since."""
     target, best = find_device(device), dict[Problem, Tuned]()

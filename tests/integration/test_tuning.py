@@ -383,6 +383,7 @@ def test_the_command_tunes_models_and_problems(
     assert Counter(row.problem.device.split("@")[0] for row in log.read(tmp_path / "log"))["npu1"] > 0
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [

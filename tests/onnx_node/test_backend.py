@@ -14,7 +14,7 @@ from tests.onnx_node.suite import backend_tests, data_of, failure, model_of, ope
 from tests.ops.case import OPERATORS
 from tests.tables import each_case, sampled
 
-EVERY = 6  # of an operator the first test and one of so many others; `make nightly` runs all
+EVERY = 12  # of an operator the first test and one of so many others; `make nightly` runs all
 
 
 def _load() -> tuple[dict[str, Any], set[str]]:

@@ -16,7 +16,7 @@ from tests.onnx_node.test_backend import STRICT
 from tests.onnx_node.test_bodies import TESTS as BODIES
 from tests.tables import each_case, sampled
 
-EVERY = 12  # of an operator the first test and one of so many others; `make nightly` runs all
+EVERY = 24  # of an operator the first test and one of so many others; `make nightly` runs all
 OTHERS = sorted(backend_tests(*KINDS).keys() - BODIES - set(STRICT))
 
 

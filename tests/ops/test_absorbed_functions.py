@@ -37,6 +37,7 @@ def behind(producer: str, op_type: str) -> tuple[Any, dict[str, Any]]:
     return single_model(nodes, infos, ["y"], [numpy_helper.from_array(other, "w")], opset), {"x": x}
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("producer", ["MatMul", "Add"])
 @pytest.mark.parametrize("op_type", sorted(ACTIVATIONS.by_onnx))
 def test_kernels_apply_it_to_their_results(producer: str, op_type: str) -> None:

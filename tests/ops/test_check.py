@@ -39,6 +39,7 @@ IN_TURNS = [
 ]
 
 
+@pytest.mark.daily(2)
 @each_case(
     IN_TURNS,
     group=lambda one: operator_and_device(one[0]),

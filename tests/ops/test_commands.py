@@ -47,6 +47,7 @@ def _emitted(schedule: Schedule) -> float:
     return float(cycles * constant("clock.array_mhz") / constant("controller.clock_mhz"))
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("number", range(0, len(CASES), EVERY), ids=lambda n: CASES[n].id)
 def test_as_much_is_counted_as_is_emitted(number: int) -> None:
     device = DEVICES[number % len(DEVICES)]

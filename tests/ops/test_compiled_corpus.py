@@ -118,6 +118,7 @@ def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, 
                 assert one.tobytes() == other.tobytes(), f"{case.name} on {device}"
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_host_gives_the_bits_of_the_array(kernels: Kernels, name: str) -> None:
     """One call for all members, on memory of the host: what runs where the device does not take a node."""

@@ -51,6 +51,7 @@ def compare(actual: Array, expected: Array, one: Case) -> None:
     assert (np.abs(a[finite] - e[finite]) <= bound).all()
 
 
+@pytest.mark.daily(2)
 @each_case(sampled(TYPED, operator_and_types, EVERY), group=operator_and_device)
 def test_every_type_that_is_listed(one: Case) -> None:
     expected = answer(one)

@@ -339,6 +339,7 @@ WRONG = {
 }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("change", WRONG, ids=WRONG.values())
 def test_libraries_that_are_refused(change: tuple[str, str], tmp_path: Path) -> None:
     source = (Path(__file__).parent / "kernels" / "blend.c").read_text()

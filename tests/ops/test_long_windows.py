@@ -78,6 +78,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
 }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name: str) -> None:
     x_shape, w_shape, attributes = CONVOLUTIONS[name]

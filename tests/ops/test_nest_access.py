@@ -135,6 +135,7 @@ def random_operand(
     )
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("part", range(6))
 def test_random_nests_mean_what_they_say_or_are_refused(part: int) -> None:
     ran = 0

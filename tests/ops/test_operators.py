@@ -16,7 +16,7 @@ from tests.ops.cases import CASES
 from tests.tables import each_case, operator_and_device, operator_and_types, sampled
 from tests.timing import modelled
 
-EVERY = 8  # of the other cases of an operator and its types one in so many; `make nightly` runs all
+EVERY = 16  # of the other cases of an operator and its types one in so many; `make nightly` runs all
 
 
 @each_case(sampled(CASES, operator_and_types, EVERY), group=operator_and_device)

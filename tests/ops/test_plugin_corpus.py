@@ -29,6 +29,7 @@ def mapped() -> None:
             od.maps(case.op, domain="corpus")(case.kernel)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_kernel_gives_what_its_reference_does_on_any_number_of_cores(case: Case, tmp_path: Path) -> None:
     arrays = case.arrays()

@@ -64,6 +64,7 @@ def liar(folder: Path) -> LibraryKernel:
 # -- what they compute -----------------------------------------------------------------------------
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("device", ["npu2", "npu1"])
 @pytest.mark.parametrize("shape", [(), (1,), (37, 53), (2, 3, 4, 5, 6)])
 def test_both_faces_scale_and_add_with_the_bits_of_numpy(

@@ -161,6 +161,7 @@ def test_what_kernels_are_made_of(name: str, chosen: bool) -> None:
     check(inputs, outputs, space, access, chosen=chosen, **more)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("columns", [1, 2, 3, 21, 101])
 def test_vectors_of_64_and_rows_that_they_do_not_divide(dtype: str, columns: int) -> None:

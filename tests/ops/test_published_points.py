@@ -70,6 +70,7 @@ def test_modelled_streams_are_near_the_measured_ones(name: str) -> None:
     assert abs(stream_points.modelled(point) / point.microseconds - 1) < 0.1
 
 
+@pytest.mark.nightly
 def test_what_was_measured_stands_beside_what_is_modelled() -> None:
     result = CliRunner().invoke(app, ["bench", "--published", "--json"], catch_exceptions=False)
     rows = json.loads(result.stdout)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from onedispatch.operators.declarations import params
 from onedispatch.transactions import ArgKind, Transaction
@@ -20,6 +21,7 @@ def test_reference_equals_onnxruntime(case: Case) -> None:
     check(evaluate(case, reference), case.expected[0], case.allowed)
 
 
+@pytest.mark.daily(2)
 @each_case(sampled(CASES, operator_and_device, EVERY), group=operator_and_device)
 def test_transaction_reads_and_validates(case: Case) -> None:
     """Decodes, has no finding against the arg map's sizes, and the arg map is consistent."""

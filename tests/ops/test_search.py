@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from onedispatch.operators.scheduling import search
 from onedispatch.operators.scheduling.candidates import candidates
@@ -46,6 +47,7 @@ def _exhaustive(nest: Nest, device: Device, model: CostModel) -> tuple[float, Ma
 IN_TURNS = [(case, DEVICES[number % len(DEVICES)]) for number, case in enumerate(CASES)]
 
 
+@pytest.mark.daily(2)
 @each_case(
     sampled(IN_TURNS, lambda one: f"{one[0].domain} {one[0].op_type} {one[1]}", EVERY),
     group=lambda one: operator_and_device(one[0]),

@@ -68,6 +68,7 @@ def by_kernel() -> dict[str, list[Case]]:
 CASES = by_kernel()
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     "kernel", [one for one in all_kernels() if has_bfloat16(one)], ids=lambda one: one.name
 )

@@ -24,6 +24,7 @@ Array = np.ndarray[Any, Any]
 TRANSPOSES = {"mnist": 2, "inception": 2, "mobile": 1, "ssd": 6}
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_is_one_dispatch(name: str) -> None:
     graphdef, outputs, feed = NETWORKS[name]()
