@@ -20,7 +20,7 @@ from tests.e2e.figures import EXPORTED, NETWORKS
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
-# These run in `make test`, the others in `make nightly`: convolutions with and without residuals, other sizes,
+# These run in `make test`, others in `make nightly`: convolutions with and without residuals, other sizes,
 # a language model's step.
 DAILY = {"light_squeezenet", "mobilenet_v2", "llama_step"}
 TABLE = [
