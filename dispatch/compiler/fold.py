@@ -15,7 +15,7 @@ decides shapes, see ``Graph.decided``), but its node stays in the graph and runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onedispatch.dispatch.base import limits
@@ -85,12 +85,12 @@ def specialise(
         if value.is_concrete and value.dtype is not None:
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
     propagate, budget = False, Budget()
-    settled: set[str] = set()
+    settled: dict[str, int] = {}  # bytes of the values that a later inference finds nothing new of
     while True:
         inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own, settled=settled)
         graph = replace(graph, values=inferred)
-        settled.update(() if propagate else _settled(graph))
-        _check_edges(graph)
+        found = _checked_edges(graph, settled)
+        settled.update({} if propagate else found)
         known = _known(graph, values, budget)
         folded = _fold(graph, known.constant, _SHAPES)
         made, folded = _decided(folded, known, {**graph.constants, **folded.constants, **graph.decided})
@@ -104,17 +104,6 @@ def specialise(
             return prune(_drop_shape_arithmetic(graph))
         propagate = True  # the last resort: integers that are known in part, which pass through all nodes
         settled.clear()
-
-
-def _settled(graph: Graph) -> Iterator[str]:
-    """Values of the nodes that a later inference can find nothing new of: all sizes are known on both sides.
-
-    Bodies stay: what they are inlined as has yet to be inferred under these names.
-    """
-    for node in graph.nodes:
-        sizes_known = all(graph.value(name).is_concrete for name in (*node.reads, *node.writes))
-        if sizes_known and not node.has_subgraph:
-            yield from node.writes
 
 
 def _decided(graph: Graph, known: _Known, values: Mapping[str, Array]) -> tuple[dict[str, Array], Graph]:
@@ -214,17 +203,42 @@ def _fold(graph: Graph, nodes: list[Node], reason: str) -> Graph:
     return graph
 
 
-def _check_edges(graph: Graph) -> None:
-    """No tensor between the nodes is beyond the limits, nor all of them together."""
+def _checked_edges(graph: Graph, settled: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of the values of nodes all of whose sizes are known, on both sides, beside those in ``settled``.
+
+    Bodies are not among them: what they are inlined as has yet to be inferred under these names.
+
+    Raises:
+        ModelError: a tensor between the nodes beyond the limits, or all of them together.
+    """
+    found: dict[str, int] = {}
     total = 0
     for node in graph.nodes:
-        where = f"node {node.name} ({node.op_type})"
-        for name in node.writes:
-            value = graph.value(name)
-            limits.RANK.check(f"{where}, output {name!r}", len(value.shape or ()))
-            if value.is_concrete and value.dtype is not None:
-                total += limits.check_tensor(f"{where}, output {name!r}", value.dtype, value.concrete_shape)
+        if all(name in settled for name in node.writes):
+            total += sum(settled[name] for name in node.writes)
+            continue
+        sizes = _sizes_made(graph, node)
+        total += sum(size for size in sizes if size is not None)
+        if None not in sizes and not node.has_subgraph and _all_concrete(graph, node.reads):
+            found.update({name: size or 0 for name, size in zip(node.writes, sizes, strict=True)})
     limits.GRAPH_BYTES.check("the model for these shapes", total)
+    return found
+
+
+def _sizes_made(graph: Graph, node: Node) -> list[int | None]:
+    """Bytes of what a node makes, None where they are not known. Raises ``ModelError`` beyond the limits."""
+    where = f"node {node.name} ({node.op_type})"
+    sizes: list[int | None] = []
+    for name in node.writes:
+        value, about = graph.value(name), f"{where}, output {name!r}"
+        limits.RANK.check(about, len(value.shape or ()))
+        dtype = value.dtype if value.is_concrete else None
+        sizes.append(None if dtype is None else limits.check_tensor(about, dtype, value.concrete_shape))
+    return sizes
+
+
+def _all_concrete(graph: Graph, names: Iterable[str]) -> bool:
+    return all(graph.value(name).is_concrete for name in names)
 
 
 def may_fold(graph: Graph, deciding: Collection[str]) -> frozenset[str]:
