@@ -7,7 +7,7 @@ name for the bytes of what it read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from operator import itemgetter
 
@@ -15,9 +15,12 @@ from onedispatch.dispatch.compiler.mapping import Unit, alias_unit, elsewhere, r
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.interface.operator import Alias, Operator
 from onedispatch.operators.scheduling.index_space import OUTPUT
+from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.reordered import Order
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
 from onedispatch.operators.scheduling.select import Selector
+from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions.base.errors import SolutionError
 
 _Users = list[tuple[int, int, Order]]  # unit, number of its tensor, and in which order that lies
@@ -37,6 +40,7 @@ class _Planner:
     units: list[Unit]
     outputs: frozenset[str]
     selector: Selector
+    costs: dict[tuple[Problem, Solution], float] = field(default_factory=dict)  # layers of a network repeat
 
     def settle(self, number: int) -> None:
         """Leaves a unit out, if it is a transposition and that costs less."""
@@ -46,7 +50,7 @@ class _Planner:
             return
         ways = filter(None, map(self._changed, self._users(number, move, order)))
         cost, best = min(((self._more(way), way) for way in ways), key=itemgetter(0), default=(inf, {}))
-        if cost < _cycles(move):
+        if cost < self._cycles(move):
             for at, operator in best.items():
                 self.units[at] = replace(self.units[at], operator=operator)
             alias = Alias(move.output, move.inputs[0])
@@ -94,8 +98,14 @@ class _Planner:
     def _more(self, changed: _Changed) -> float:
         """Modelled cycles that operators take beyond what they do now."""
         now = (self.units[at].operator for at in changed)
-        return sum(map(_cycles, changed.values())) - sum(_cycles(one) for one in now if one is not None)
+        before = sum(self._cycles(one) for one in now if one is not None)
+        return sum(map(self._cycles, changed.values())) - before
 
+    def _cycles(self, operator: Operator) -> float:
+        return sum(map(self._estimated, operator.schedules))
 
-def _cycles(operator: Operator) -> float:
-    return sum(estimated(schedule) for schedule in operator.schedules)
+    def _estimated(self, schedule: Schedule) -> float:
+        key = Problem.of(schedule.nest, schedule.device), schedule.solution
+        if key not in self.costs:
+            self.costs[key] = estimated(schedule)
+        return self.costs[key]
