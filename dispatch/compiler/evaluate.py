@@ -12,6 +12,7 @@ import numpy as np
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.exporter import infer_values, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.shape_operands import shape_positions
 from onedispatch.dispatch.host.regions import HostRegion
 from onedispatch.operators.declarations.registry import MICROSOFT, custom_mapping
 from onedispatch.transactions.base.errors import InputError, ModelError
@@ -96,8 +97,9 @@ def _evaluate(
     given = {id(node) for node in done}
     pending = [node for node in nodes if id(node) not in given]
     budget = _Budget(graph)
+    sizes: dict[str, Value] = {}
     while pending:
-        wave = _bounded(graph, pending, {**known, **made}, budget)
+        wave = _bounded(graph, pending, {**known, **made}, budget, sizes)
         if not wave:
             break
         chosen = {id(node) for node in wave}
@@ -130,12 +132,19 @@ class _Budget:
         self._limit.check(where, self._spent)
 
 
-def _bounded(graph: Graph, nodes: list[Node], known: Mapping[str, Array], budget: _Budget) -> list[Node]:
-    """Those of ``nodes`` whose inputs are known, or made by others of them, and whose sizes are."""
+def _bounded(
+    graph: Graph, nodes: list[Node], known: Mapping[str, Array], budget: _Budget, sizes: dict[str, Value]
+) -> list[Node]:
+    """Those of ``nodes`` whose inputs are known, or made by others of them, and whose sizes are. These are
+    kept in ``sizes``, so that the next wave infers what is still open."""
+    nodes = _within_reach(nodes, known, sizes)
     reads = {name for node in nodes for name in node.reads}
     fed = {name: known[name] for name in reads if name in known}
-    piece = replace(graph, nodes=tuple(nodes), inputs=(), outputs=(), constants=fed)
-    values = infer_values(piece, {}, {})
+    values = {**graph.values, **sizes}
+    piece = replace(graph, nodes=tuple(nodes), inputs=(), outputs=(), constants=fed, values=values)
+    values = infer_values(piece, {}, {}, settled=sizes)
+    made = (values.get(name, Value(name)) for node in nodes for name in node.writes)
+    sizes.update({value.name: value for value in made if value.is_concrete})
     available = set(fed)
     found = []
     for node in nodes:
@@ -148,6 +157,20 @@ def _bounded(graph: Graph, nodes: list[Node], known: Mapping[str, Array], budget
             continue
         found.append(node)
         available.update(node.writes)
+    return found
+
+
+def _within_reach(nodes: list[Node], known: Mapping[str, Array], sizes: Mapping[str, Value]) -> list[Node]:
+    """Those of ``nodes`` that read nothing but what is known, or made by others of them, and whose sizes do
+    not follow from values that have yet to be computed."""
+    reached = set(known)
+    found = []
+    for node in nodes:
+        open_sizes = not all(name in sizes for name in node.writes)
+        blocked = open_sizes and any(node.inputs[i] not in known for i in shape_positions(node))
+        if not blocked and reached.issuperset(node.reads):
+            found.append(node)
+            reached.update(node.writes)
     return found
 
 
