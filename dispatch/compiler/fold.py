@@ -27,7 +27,7 @@ from onedispatch.dispatch.compiler.unroll import unroll_loops
 from onedispatch.dispatch.frontend.decided import Budget, decided_cone, deciding_inputs
 from onedispatch.dispatch.frontend.exporter import OwnInference, infer_values
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
-from onedispatch.dispatch.frontend.shape_operands import data_operands, operand_cone
+from onedispatch.dispatch.frontend.shape_operands import data_operands, operand_cone, shape_positions
 
 __all__ = ["deciding_inputs", "fold_constants", "may_fold", "specialise"]
 
@@ -84,10 +84,11 @@ def specialise(
     for value in inputs:
         if value.is_concrete and value.dtype is not None:
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
-    propagate, budget = False, Budget()
+    propagate, whole, budget = False, True, Budget()
     settled: dict[str, int] = {}  # bytes of the values that a later inference finds nothing new of
     while True:
-        inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own, settled=settled)
+        left = {*settled, *(() if whole else _out_of_reach(graph, settled))}
+        inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own, settled=left)
         graph = replace(graph, values=inferred)
         found = _checked_edges(graph, settled)
         settled.update({} if propagate else found)
@@ -99,11 +100,34 @@ def specialise(
         graph, apart = inline_sequences(graph)
         graph, unrolled = unroll_loops(graph)
         if changed or inlined or apart or unrolled:
-            continue
-        if propagate or not _may_propagate(graph):
+            whole = propagate or inlined or apart or unrolled  # of new nodes not even types are known
+        elif not whole:
+            whole = True  # what lies behind sizes that stay open
+        elif propagate or not _may_propagate(graph):
             return prune(_drop_shape_arithmetic(graph))
-        propagate = True  # the last resort: integers that are known in part, which pass through all nodes
-        settled.clear()
+        else:
+            propagate = True  # the last resort: integers that are known in part, which pass through all nodes
+            settled.clear()
+
+
+def _out_of_reach(graph: Graph, settled: Collection[str]) -> set[str]:
+    """Values of the nodes whose sizes follow from values that are not known, and of what reads these alone.
+
+    What reads sized values too may be sized: of a sum, the larger one says the shape.
+    """
+    reached = {*settled, *(value.name for value in graph.inputs)}
+    found: set[str] = set()
+    for node in graph.nodes:
+        if all(name in reached for name in node.writes):
+            continue
+        operands = (node.inputs[i] for i in shape_positions(node))
+        blocked = any(n not in graph.constants and n not in graph.decided for n in operands)
+        made = [name for name in node.reads if name not in graph.constants]
+        if not blocked and (not made or not reached.isdisjoint(made)):
+            reached.update(node.writes)
+        else:
+            found.update(node.writes)
+    return found
 
 
 def _decided(graph: Graph, known: _Known, values: Mapping[str, Array]) -> tuple[dict[str, Array], Graph]:

@@ -157,9 +157,9 @@ def infer_values(
         rest = [node for node in graph.nodes if not all(name in settled for name in node.writes)]
         near = _of(hints, rest)
         piece = _piece(graph, rest, graph.value, hints)
-        found = infer_values(piece, {}, near, propagate=propagate, own=own)
+        found = infer_values(piece, {}, near, propagate=propagate, own=own) if rest else {}
         made = {name for node in rest for name in node.writes}.union(near)
-        return graph.values | {name: value for name, value in found.items() if name in made}
+        return {**graph.values, **{name: value for name, value in found.items() if name in made}}
     if own is None or not any(own.takes(node) for node in graph.nodes):
         return _infer_onnx(graph, bound, hints, propagate)
     found = {name: Value(name, value.type) for name, value in graph.values.items() if value.type}
