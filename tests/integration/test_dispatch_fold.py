@@ -246,3 +246,30 @@ def test_a_size_that_is_known_late_is_checked_all_the_same() -> None:
     assert special.value("y").shape == (5, 6)
     with pytest.raises(ModelError, match="Incompatible dimensions"):
         specialise(reshapes(2), {"x": (6, 5)}, {})
+
+
+@pytest.mark.parametrize("depth", [8, 16])
+def test_of_constants_in_a_row_each_is_sized_about_once(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes its size from the one before, so that none is known before that is computed."""
+    nodes = [
+        one
+        for i in range(depth)
+        for one in (
+            helper.make_node("Shape", [f"c{i}"], [f"s{i}"], f"shape {i}"),
+            helper.make_node("Gather", [f"s{i}", "order"], [f"t{i}"], f"gather {i}"),
+            helper.make_node("Reshape", [f"c{i}", f"t{i}"], [f"c{i + 1}"], f"reshape {i}"),
+        )
+    ]
+    nodes.append(node("Add", f"x c{depth}", "y"))
+    sized: list[int] = []
+    inferred = exporter._infer_onnx
+
+    def counted(graph: Graph, *others: Any) -> Any:
+        sized.append(len(graph.nodes))
+        return inferred(graph, *others)
+
+    monkeypatch.setattr(exporter, "_infer_onnx", counted)
+    weights = {"c0": np.arange(30, dtype=np.float32).reshape(5, 6), "order": np.int64([1, 0])}
+    graph = graph_of(nodes, {"x": (FLOAT, [5, 6])}, ["y"], **weights)
+    assert types(graph) == ["Add"] and sum(sized) <= 6 * len(nodes)
+    np.testing.assert_array_equal(graph.constants[f"c{depth}"], weights["c0"])

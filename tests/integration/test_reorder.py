@@ -15,6 +15,7 @@ import onedispatch as od
 from onedispatch.dispatch.compiler import reorder
 from onedispatch.operators.scheduling.index_space import F32, Access, Operand
 from onedispatch.operators.scheduling.reordered import Order
+from onedispatch.operators.scheduling.schedule import Schedule
 from tests.integration.test_elide import feed, model
 from tests.ops.case import check_beside_onnxruntime, run_onnxruntime
 from tests.tables import examples
@@ -99,6 +100,28 @@ def test_views_take_the_place_of_a_transposition(name: str, precision: str, devi
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_has_to_move_does(name: str, precision: str) -> None:
     assert moves(check(proto(*MOVED[name]), precision, "npu1")) == 1
+
+
+def layers(count: int) -> onnx.ModelProto:
+    values = [f"float[1,24,6,64] x{i}, float[1,6,64,24] k{i}" for i in range(count)]
+    made = ", ".join(f"float[1,6,24,24] y{i}" for i in range(count))
+    nodes = (f"q{i} = Transpose<{SWAP}>(x{i}) y{i} = MatMul(q{i}, k{i})" for i in range(count))
+    return proto(f"({', '.join(values)}) => ({made})", " ".join(nodes))
+
+
+def test_views_of_equal_layers_are_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    estimated = reorder.estimated
+
+    def counted(schedule: Schedule) -> float:
+        asked[-1] += 1
+        return estimated(schedule)
+
+    monkeypatch.setattr(reorder, "estimated", counted)
+    for count in (1, 3):
+        asked.append(0)
+        assert moves(od.compile(layers(count), "npu1")) == 0
+    assert 0 < asked[0] == asked[1]
 
 
 def test_nothing_is_left_out_where_nodes_run_on_the_host() -> None:
