@@ -29,7 +29,9 @@ from onedispatch.transactions.base.host import CHECK_SECONDS
 
 _HEARTBEAT = 0.25  # seconds between two heartbeats
 _QUOTED = 600  # characters of the child's output
-_EXIT = 10.0  # seconds that a child has to exit; taking down gigabytes on a busy machine may take one
+# Seconds that a child has to exit: taking down gigabytes on a busy machine may take one. The first, where the
+# limit of the check is near.
+_LEAST_EXIT, _EXIT = 0.5, 10.0
 
 
 class Reporter:
@@ -198,10 +200,10 @@ def run_in_child(
             ended = _listen(reading, report, silence, limit)
         finally:
             os.close(reading)
-            status = _reap(child, _EXIT if ended else 0.0)
+            status = _reap(child, min(_EXIT, max(limit.left(), _LEAST_EXIT)) if ended else 0.0)
         how = limit.text if report.late else _how_it_ended(ended, status, silence)
-        if report.ended and status == signal.SIGKILL:  # its work was done, and exiting is no part of it
-            how = ""
+        if report.ended and (not ended or status == signal.SIGKILL):
+            how = ""  # all work was done, and exiting is no part of it
         elif not how and not report.ended:
             how = "ended with exit code 0, before its work did"
         report.died = bool(how)
@@ -257,11 +259,16 @@ def _listen(reading: int, report: CheckReport, silence: float, limit: TimeLimit)
 def _reap(child: int, patience: float) -> int:
     """Waits for the child, kills it after ``patience`` seconds, and returns its status."""
     end = time.monotonic() + patience
-    while time.monotonic() < end:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return status
-        time.sleep(0.01)
+    try:
+        while time.monotonic() < end:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                return status
+            time.sleep(0.01)
+    except BaseException:  # Ctrl-C, which the child ignores
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
 

@@ -92,14 +92,20 @@ def _evaluate(
     graph: Graph, nodes: Sequence[Node], known: Mapping[str, Array], wanted: frozenset[str] | None
 ) -> tuple[dict[str, Array], list[Node]]:
     """``evaluate`` of nodes that are all different."""
-    done = [node for node in nodes if asks_shape(node) and graph.value(node.inputs[0]).is_concrete]
+    computed = {
+        name for node in nodes for name in node.writes
+    }  # their own shapes count, not those that are declared
+    done = [
+        node
+        for node in nodes
+        if asks_shape(node) and node.inputs[0] not in computed and graph.value(node.inputs[0]).is_concrete
+    ]
     made = {node.outputs[0]: _shape_value(graph, node) for node in done}
     given = {id(node) for node in done}
     pending = [node for node in nodes if id(node) not in given]
     budget = _Budget(graph)
-    sizes: dict[str, Value] = {}
     while pending:
-        wave = _bounded(graph, pending, {**known, **made}, budget, sizes)
+        wave = _bounded(graph, pending, {**known, **made}, budget)
         if not wave:
             break
         chosen = {id(node) for node in wave}
@@ -132,19 +138,13 @@ class _Budget:
         self._limit.check(where, self._spent)
 
 
-def _bounded(
-    graph: Graph, nodes: list[Node], known: Mapping[str, Array], budget: _Budget, sizes: dict[str, Value]
-) -> list[Node]:
-    """Those of ``nodes`` whose inputs are known, or made by others of them, and whose sizes are. These are
-    kept in ``sizes``, so that the next wave infers what is still open."""
-    nodes = _within_reach(nodes, known, sizes)
+def _bounded(graph: Graph, nodes: list[Node], known: Mapping[str, Array], budget: _Budget) -> list[Node]:
+    """Those of ``nodes`` whose inputs are known, or made by others of them, and whose sizes are."""
+    nodes = _within_reach(nodes, known)
     reads = {name for node in nodes for name in node.reads}
     fed = {name: known[name] for name in reads if name in known}
-    values = {**graph.values, **sizes}
-    piece = replace(graph, nodes=tuple(nodes), inputs=(), outputs=(), constants=fed, values=values)
-    values = infer_values(piece, {}, {}, settled=sizes)
-    made = (values.get(name, Value(name)) for node in nodes for name in node.writes)
-    sizes.update({value.name: value for value in made if value.is_concrete})
+    piece = replace(graph, nodes=tuple(nodes), inputs=(), outputs=(), constants=fed)
+    values = infer_values(piece, {}, {})
     available = set(fed)
     found = []
     for node in nodes:
@@ -160,14 +160,13 @@ def _bounded(
     return found
 
 
-def _within_reach(nodes: list[Node], known: Mapping[str, Array], sizes: Mapping[str, Value]) -> list[Node]:
+def _within_reach(nodes: list[Node], known: Mapping[str, Array]) -> list[Node]:
     """Those of ``nodes`` that read nothing but what is known, or made by others of them, and whose sizes do
     not follow from values that have yet to be computed."""
     reached = set(known)
     found = []
     for node in nodes:
-        open_sizes = not all(name in sizes for name in node.writes)
-        blocked = open_sizes and any(node.inputs[i] not in known for i in shape_positions(node))
+        blocked = any(node.inputs[i] not in known for i in shape_positions(node))
         if not blocked and reached.issuperset(node.reads):
             found.append(node)
             reached.update(node.writes)

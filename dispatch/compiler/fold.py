@@ -15,7 +15,7 @@ decides shapes, see ``Graph.decided``), but its node stays in the graph and runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from onedispatch.dispatch.base import limits
@@ -23,11 +23,12 @@ from onedispatch.dispatch.base.host_work import HostWork, timed
 from onedispatch.dispatch.compiler.evaluate import asks_shape, evaluate, may_evaluate
 from onedispatch.dispatch.compiler.inline import inline_branches, is_if
 from onedispatch.dispatch.compiler.sequences import inline_sequences
+from onedispatch.dispatch.compiler.sizes import Sizes
 from onedispatch.dispatch.compiler.unroll import unroll_loops
 from onedispatch.dispatch.frontend.decided import Budget, decided_cone, deciding_inputs
-from onedispatch.dispatch.frontend.exporter import OwnInference, infer_values
+from onedispatch.dispatch.frontend.exporter import OwnInference
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
-from onedispatch.dispatch.frontend.shape_operands import data_operands, operand_cone, shape_positions
+from onedispatch.dispatch.frontend.shape_operands import data_operands, operand_cone
 
 __all__ = ["deciding_inputs", "fold_constants", "may_fold", "specialise"]
 
@@ -84,14 +85,10 @@ def specialise(
     for value in inputs:
         if value.is_concrete and value.dtype is not None:
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
-    propagate, whole, budget = False, True, Budget()
-    settled: dict[str, int] = {}  # bytes of the values that a later inference finds nothing new of
+    sizes, budget = Sizes(bound, own), Budget()
+    propagate, whole = False, True
     while True:
-        left = {*settled, *(() if whole else _out_of_reach(graph, settled))}
-        inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own, settled=left)
-        graph = replace(graph, values=inferred)
-        found = _checked_edges(graph, settled)
-        settled.update({} if propagate else found)
+        graph = sizes.inferred(graph, whole, propagate)
         known = _known(graph, values, budget)
         folded = _fold(graph, known.constant, _SHAPES)
         made, folded = _decided(folded, known, {**graph.constants, **folded.constants, **graph.decided})
@@ -107,27 +104,6 @@ def specialise(
             return prune(_drop_shape_arithmetic(graph))
         else:
             propagate = True  # the last resort: integers that are known in part, which pass through all nodes
-            settled.clear()
-
-
-def _out_of_reach(graph: Graph, settled: Collection[str]) -> set[str]:
-    """Values of the nodes whose sizes follow from values that are not known, and of what reads these alone.
-
-    What reads sized values too may be sized: of a sum, the larger one says the shape.
-    """
-    reached = {*settled, *(value.name for value in graph.inputs)}
-    found: set[str] = set()
-    for node in graph.nodes:
-        if all(name in reached for name in node.writes):
-            continue
-        operands = (node.inputs[i] for i in shape_positions(node))
-        blocked = any(n not in graph.constants and n not in graph.decided for n in operands)
-        made = [name for name in node.reads if name not in graph.constants]
-        if not blocked and (not made or not reached.isdisjoint(made)):
-            reached.update(node.writes)
-        else:
-            found.update(node.writes)
-    return found
 
 
 def _decided(graph: Graph, known: _Known, values: Mapping[str, Array]) -> tuple[dict[str, Array], Graph]:
@@ -159,7 +135,7 @@ class _Known:
 def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
     inputs = {v.name for v in graph.inputs}
     of_shapes = operand_cone(graph)
-    of_values = frozenset[str]()  # found where it is asked for: few graphs do, once branches are chosen
+    of_values: frozenset[str] | None = None  # walked where it is asked for: few graphs do so
     constant, decided = set(graph.constants), set(graph.decided)
     depends = set(values)  # on values that are given at run time
     result = _Known([], [], [])
@@ -177,9 +153,10 @@ def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
             result.constant.append(node)
             constant.update(node.writes)
             continue
-        if tainted:
-            of_values = of_values or decided_cone(graph)
-        if (of_values if tainted else of_shapes).isdisjoint(node.writes):
+        if tainted and of_values is None:
+            of_values = decided_cone(graph)
+        leads = of_values if tainted else of_shapes
+        if leads is None or leads.isdisjoint(node.writes):
             continue
         computable = (constant | decided).issuperset(node.reads)
         if concrete or (computable and (not tainted or budget.admits(graph, node))):
@@ -225,44 +202,6 @@ def _fold(graph: Graph, nodes: list[Node], reason: str) -> Graph:
     )
     limits.WEIGHT_BYTES.check("the model's constants", sum(a.nbytes for a in graph.constants.values()))
     return graph
-
-
-def _checked_edges(graph: Graph, settled: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of the values of nodes all of whose sizes are known, on both sides, beside those in ``settled``.
-
-    Bodies are not among them: what they are inlined as has yet to be inferred under these names.
-
-    Raises:
-        ModelError: a tensor between the nodes beyond the limits, or all of them together.
-    """
-    found: dict[str, int] = {}
-    total = 0
-    for node in graph.nodes:
-        if all(name in settled for name in node.writes):
-            total += sum(settled[name] for name in node.writes)
-            continue
-        sizes = _sizes_made(graph, node)
-        total += sum(size for size in sizes if size is not None)
-        if None not in sizes and not node.has_subgraph and _all_concrete(graph, node.reads):
-            found.update({name: size or 0 for name, size in zip(node.writes, sizes, strict=True)})
-    limits.GRAPH_BYTES.check("the model for these shapes", total)
-    return found
-
-
-def _sizes_made(graph: Graph, node: Node) -> list[int | None]:
-    """Bytes of what a node makes, None where they are not known. Raises ``ModelError`` beyond the limits."""
-    where = f"node {node.name} ({node.op_type})"
-    sizes: list[int | None] = []
-    for name in node.writes:
-        value, about = graph.value(name), f"{where}, output {name!r}"
-        limits.RANK.check(about, len(value.shape or ()))
-        dtype = value.dtype if value.is_concrete else None
-        sizes.append(None if dtype is None else limits.check_tensor(about, dtype, value.concrete_shape))
-    return sizes
-
-
-def _all_concrete(graph: Graph, names: Iterable[str]) -> bool:
-    return all(graph.value(name).is_concrete for name in names)
 
 
 def may_fold(graph: Graph, deciding: Collection[str]) -> frozenset[str]:

@@ -30,6 +30,11 @@ from onedispatch.transactions.base.handlers import reraise_from_handler
 _IR_VERSION = 8
 # By the version of onnx, and for what protobuf cannot hold.
 _INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError)
+# Operators whose sizes inference computes as differences, or takes as given, without a look at their sign.
+_MAY_SHRINK = frozenset(
+    "AveragePool CenterCropPad Col2Im Conv ConvInteger ConvTranspose Expand LpPool MaxPool MaxUnpool Pad "
+    "QLinearConv Resize Split TopK Upsample".split()
+)
 _SMALL = 4096  # elements up to which a constant goes along into shape inference
 
 
@@ -160,7 +165,8 @@ def infer_values(
         found = infer_values(piece, {}, near, propagate=propagate, own=own) if rest else {}
         made = {name for node in rest for name in node.writes}.union(near)
         return {**graph.values, **{name: value for name, value in found.items() if name in made}}
-    if own is None or not any(own.takes(node) for node in graph.nodes):
+    waves = _waves(graph.nodes, own)
+    if len(waves) == 1 and not waves[0][1]:
         return _infer_onnx(graph, bound, hints, propagate)
     found = {name: Value(name, value.type) for name, value in graph.values.items() if value.type}
     found.update({name: Value(name, type_name_of(a.dtype), a.shape) for name, a in hints.items()})
@@ -177,21 +183,32 @@ def infer_values(
             inferred = _infer_onnx(piece, {}, _of(hints, plain), propagate)
             found.update({n: inferred[n] for node in plain for n in node.writes if n in inferred})
         for node in others:
+            assert own is not None  # which takes them
             deciding = {name: hints[name] for name in shape_operands(node) if name in hints}
             constants = {**graph.constants, **deciding} if deciding else graph.constants
             found.update({value.name: value for value in own.infer(node, known, constants)})
     return found
 
 
-def _waves(nodes: Iterable[Node], own: OwnInference) -> list[tuple[list[Node], list[Node]]]:
-    """The nodes by how many that ``own`` takes lie before them; those themselves come second."""
-    waves: list[tuple[list[Node], list[Node]]] = []
+def _waves(nodes: Iterable[Node], own: OwnInference | None) -> list[tuple[list[Node], list[Node]]]:
+    """The nodes by how many that ``own`` takes lie before them; those themselves come second.
+
+    Slices come in the next wave where what they read may have negative sizes: onnx's inference of Slice ends
+    the process at these, and what is known of a wave by the next has none.
+    """
+    waves: list[tuple[list[Node], list[Node]]] = [([], [])]
     behind: dict[str, int] = {}
+    doubtful: dict[str, int] = {}  # the last wave in which something before a value may have negative sizes
     for node in nodes:
-        at, taken = max((behind.get(name, 0) for name in node.reads), default=0), own.takes(node)
+        at = max((behind.get(name, 0) for name in node.reads), default=0)
+        doubt = max((doubtful.get(name, -1) for name in node.reads), default=-1)
+        at += node.op_type == "Slice" and doubt == at
+        taken = own is not None and own.takes(node)
         waves += [([], []) for _ in range(at + 1 - len(waves))]
         waves[at][taken].append(node)
         behind.update(dict.fromkeys(node.writes, at + taken))
+        if node.op_type not in ("Shape", "Size"):  # of lists of sizes the length is known
+            doubtful.update(dict.fromkeys(node.writes, at if node.op_type in _MAY_SHRINK else doubt))
     return waves
 
 

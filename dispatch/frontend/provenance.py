@@ -105,9 +105,10 @@ def _same(_: Graph, __: Node, operands: list[Array]) -> Array | None:
 
 
 def _concatenated(_: Graph, node: Node, operands: list[Array]) -> Array | None:
-    if not all(one.ndim for one in operands):
+    try:
+        return np.concatenate(operands, axis=int(node.attributes.get("axis", 0)))
+    except ValueError:  # scalars; ranks, sizes or an axis that do not go together
         return None
-    return np.concatenate(operands, axis=int(node.attributes.get("axis", 0)))
 
 
 def _gathered(graph: Graph, node: Node, operands: list[Array]) -> Array | None:
