@@ -86,6 +86,7 @@ class HostRegion:
         device: Device | None = None,
         kernel_seconds: float | None = None,
     ) -> None:
+        nodes = _needed(nodes, outputs)
         made = {name for node in nodes for name in node.writes}
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
         self.inputs = tuple(name for name in reads if name not in graph.constants)
@@ -104,7 +105,8 @@ class HostRegion:
     @property
     def where(self) -> str:
         """The names of the region's engines, as text."""
-        return "on " + " and ".join(dict.fromkeys(piece.engine.name for piece in self._pieces))
+        engines = dict.fromkeys(piece.engine.name for piece in self._pieces)
+        return "on " + " and ".join(engines) if engines else "on none: nothing reads its result"
 
     @property
     def engines(self) -> dict[str, str]:
@@ -353,3 +355,14 @@ def _inlined(constants: Mapping[str, Array]) -> dict[str, Array]:
             break
         inline[name] = array
     return inline
+
+
+def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> tuple[Node, ...]:
+    """The nodes that outputs follow from: of others the shape alone is read, say, which is known."""
+    wanted = set(outputs)
+    found = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.writes):
+            found.append(node)
+            wanted.update(node.reads)
+    return tuple(reversed(found))

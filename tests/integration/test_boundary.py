@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onedispatch as od
 from onedispatch.dispatch import compile as compile_passes
 from onedispatch.dispatch.artifact import container, loading, model
-from onedispatch.dispatch.compiler import emit, fold, phases
+from onedispatch.dispatch.compiler import emit, phases, sizes
 from onedispatch.dispatch.host import engines
 from onedispatch.dispatch.host import regions as host
 from onedispatch.dispatch.runtime import device, session
@@ -65,7 +65,7 @@ STAGES = {
     "import": (compile_passes, "import_model"),
     "fold": (compile_passes, "fold_constants"),
     "specialise": (compile_passes, "specialise"),
-    "infer": (fold, "infer_values"),
+    "infer": (sizes, "infer_values"),
     "map": (phases, "map_graph"),
     "merge": (phases, "merged"),
     "partition": (phases, "partition"),
