@@ -12,6 +12,8 @@ it is, and before mapping, whose merges see element types as they will be. What 
   written for what the model says; bodies of control flow;
 - what is counted: from integers through products and sums to a sine or cosine, to an output or to integers
   again, and from inputs of the model so to integers; eight bits tell no place beyond 256 from the next;
+- the places that GridSample takes, and sums, transforms and moves that make them: eight bits are less than
+  the pixels of most images;
 - what only moves elements between values that stay float32, and what makes integers of one tensor of
   integers, but for products: kernels that take a DequantizeLinear and a QuantizeLinear in compute so;
 - nodes that do not map in the narrower type, nor by their function bodies in it: they compute in float32
@@ -64,6 +66,7 @@ _STEPS = frozenset(
 _PRODUCTS = frozenset(("Einsum", "Gemm", "MatMul"))  # of counted values; those of data are what networks are
 # With more work in them than casts around them take.
 _HEAVY = _PRODUCTS | frozenset("Attention Conv ConvTranspose GRU LSTM MultiHeadAttention RNN".split())
+_PLACES = {"GridSample": (1,)}  # op_type -> operands that are places
 _PERIODIC = frozenset(("Cos", "Sin", "Tan"))
 
 
@@ -84,6 +87,26 @@ def counted_values(graph: Graph) -> frozenset[str]:
     made = {name for node in casts for name in node.writes}
     shown = _back(list(graph.output_names), _ways(graph, frozenset(), _STEPS))
     return _back(angles, counted) | _back(whole, fed) | made | shown
+
+
+def sampled_places(graph: Graph) -> frozenset[str]:
+    """Names of values that say where GridSample samples, and of those that sums, transforms and moves make
+    them of."""
+    sampling = [node for node in graph.nodes if node.op_type in _PLACES and not node.domain]
+    makers = {
+        name: node
+        for node in (graph.nodes if sampling else ())
+        if not node.domain and (node.op_type in _STEPS or _moves(node) or _transforms(graph, node))
+        for name in node.writes
+    }
+    places = [node.inputs[at] for node in sampling for at in _PLACES[node.op_type]]
+    return _back([*places], makers) | frozenset(places)
+
+
+def _transforms(graph: Graph, node: Node) -> bool:
+    """Whether it is a product of places, which have two or three coordinates, and one for what is added."""
+    *_, size = graph.value(node.inputs[0]).concrete_shape or (0,)
+    return node.op_type == "AffineGrid" or (node.op_type == "MatMul" and 0 < size <= 4)
 
 
 def _ways(graph: Graph, inputs: Set[str], steps: Set[str]) -> dict[str, Node]:
@@ -188,7 +211,7 @@ class _Narrowing:
 
     def _narrow_nodes(self) -> dict[str, Node]:
         """By name: the nodes that compute in the narrower type, between tensors of it."""
-        cone = operand_cone(self.graph) | counted_values(self.graph)
+        cone = operand_cone(self.graph) | counted_values(self.graph) | sampled_places(self.graph)
         wanted = {node.name: self._narrow(node) for node in self.graph.nodes if self._may(node, cone)}
         refused = self._refused(wanted.values())
         left = [node for node in self.graph.nodes if node.name in refused]
@@ -235,8 +258,8 @@ class _Narrowing:
 
     def _narrow(self, node: Node) -> Node:
         """The node between tensors of the narrower type."""
-        compiled = compiled_positions(node)
-        inputs = [n if i in compiled else self._narrow_name(n) for i, n in enumerate(node.inputs)]
+        wide = (*compiled_positions(node), *(_PLACES.get(node.op_type, ()) if not node.domain else ()))
+        inputs = [n if i in wide else self._narrow_name(n) for i, n in enumerate(node.inputs)]
         outputs = [self._narrow_name(name) for name in node.outputs]
         if node.op_type == "Cast" and not node.domain and outputs[0] != node.outputs[0]:
             return replace(cast_node(node.name, inputs[0], outputs[0], self.dtype), opset=node.opset)

@@ -62,7 +62,19 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
         return None
     if any(one.op_type == node.op_type and one.domain == node.domain for one in inlined.graph.node):
         return None
+    if node.op_type == "AffineGrid" and not node.domain:
+        _squeeze_rows_alone(inlined.graph)
     return _with_constants(import_model(inlined), graph, given)
+
+
+def _squeeze_rows_alone(body: onnx.GraphProto) -> None:
+    """In ONNX's body of AffineGrid rows of theta are squeezed without axes, and a batch of one with them."""
+    for node in body.node:
+        for branch in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
+            for inner in [one for one in branch.node if one.op_type == "Squeeze" and len(one.input) == 1]:
+                axes = f"{inner.output[0]}//axes"
+                inner.input.append(axes)
+                branch.node.insert(0, onnx.helper.make_node("Constant", [], [axes], value_ints=[1]))
 
 
 def _take_defaults(node: onnx.NodeProto, opset: int) -> None:

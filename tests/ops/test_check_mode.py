@@ -169,6 +169,31 @@ def test_a_child_that_takes_its_time_to_exit_did_its_work(
     assert report.findings == [] and report.ended and not report.died
 
 
+def test_exiting_takes_no_longer_than_the_check_may() -> None:
+    class Slow(io.StringIO):
+        def flush(self) -> None:
+            time.sleep(60)
+
+    def work(reporter: object) -> None:
+        sys.stdout = Slow()
+
+    start = time.monotonic()
+    report = run_in_child(work, 60.0, limit=child.TimeLimit(1.0))
+    assert report.findings == [] and time.monotonic() - start < 5
+
+
+def test_a_process_that_a_kernel_left_behind_is_not_waited_for() -> None:
+    """It holds the pipe open; the work is done all the same."""
+
+    def work(reporter: object) -> None:
+        if os.fork() == 0:
+            time.sleep(3)
+            os._exit(0)
+
+    report = run_in_child(work, 0.5)
+    assert report.findings == [] and report.ended
+
+
 def test_a_child_that_says_nothing_is_ended() -> None:
     def work(reporter: object) -> None:
         while True:
