@@ -54,6 +54,7 @@ def peak(path: Path, side: int) -> int:
     return 1024 * int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("kind", ["onnx", "od"])
 def test_constants_are_in_memory_once(kind: str, tmp_path: Path) -> None:
     paths = {}

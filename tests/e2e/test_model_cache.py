@@ -180,6 +180,7 @@ def test_a_damaged_entry_is_a_warning_and_written_again(
     assert len(compiles) == 4
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
 def test_an_entry_that_is_no_file_is_a_warning_and_blocks_nothing(
     kind: str, model: Path, place: Path

@@ -81,7 +81,7 @@ def check(
     assert len(cycles) > 2
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(4)
 @each_case(sampled(CASES, operator_of, EVERY), group=operator_and_device)
 def test_operators(case: Case, timed: Callable[[Mapping[str, float]], None]) -> None:
     check(od.compile(case.model, device=case.device, fallback="error"), case.feed, timed)

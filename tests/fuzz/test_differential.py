@@ -12,7 +12,7 @@ from tests.fuzz.differential import float_verdict, quantised_verdict, run
 PARTS = 4
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(
     ("verdict", "count"), [(float_verdict, 70), (quantised_verdict, 40)], ids=["models", "quantised"]

@@ -13,7 +13,7 @@ from tests.fuzz.models import generate
 PARTS, MODELS = 6, 100
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_answers_are_onnxruntimes(part: int) -> None:
     verdicts = Counter(compare(generate(f"{part} {number}".encode())) for number in range(MODELS))

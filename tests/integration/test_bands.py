@@ -113,7 +113,7 @@ def check_banded(model: onnx.ModelProto, device: Any, precision: str) -> tuple[B
     return banded
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("name", CHAINS)
 def test_same_bits(tmp_path: Path, name: str) -> None:
     model, device = model_of(*CHAINS[name]), device_file(tmp_path, "small", SMALL)

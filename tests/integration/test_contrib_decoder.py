@@ -103,6 +103,7 @@ class Decoder:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(("dtype", "close"), [(np.float32, 2e-6), (np.float16, 4e-3)])
 def test_tokens_one_by_one(dtype: Any, close: float) -> None:
     model = Decoder(dtype).model()

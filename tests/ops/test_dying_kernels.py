@@ -81,6 +81,7 @@ def test_check_mode_of_a_file_finds_what_does_not_end(place: str) -> None:
     assert kinds == ["timeout"] and "no end within 0.3 seconds" in report.findings[0].text
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("place", ["infer", "body"])
 def test_check_mode_ends_a_call_that_never_returns_to_the_interpreter(
     place: str, monkeypatch: pytest.MonkeyPatch

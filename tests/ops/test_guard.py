@@ -157,6 +157,7 @@ def test_what_other_functions_must_not_do(kernel: Kernel) -> None:
     goes_on(kernel)
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("mode", ["loops", "sleeps", "locks", "prepare_loops"])
 def test_a_call_that_does_not_end(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     kernel = kernel_of(folder, monkeypatch, f"test::wrong_{mode}@1")

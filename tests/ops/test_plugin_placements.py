@@ -232,7 +232,7 @@ def random_input(rng: np.random.Generator, space: tuple[int, ...]) -> tuple[Any,
     return (str(rng.choice(DTYPES)), tuple(shape)), tuple(intervals)
 
 
-@pytest.mark.daily(3)
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("seed", range(90))
 def test_random_placements(seed: int) -> None:
     rng = np.random.default_rng(seed)

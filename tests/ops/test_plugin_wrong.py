@@ -76,6 +76,7 @@ def test_a_body_that_is_wrong_while_another_session_runs(op_type: str) -> None:
     np.testing.assert_array_equal(fine.run(None, {"x": X})[0], blurred(X))
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("threads", [1, None])
 def test_ctrl_c_ends_a_body_wherever_it_runs(threads: int | None) -> None:
     session = session_of("Loops", kernel_seconds=60.0, threads=threads)
