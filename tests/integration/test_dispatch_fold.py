@@ -224,19 +224,25 @@ def reshapes(depth: int) -> Graph:
     return graph_of(nodes, inputs, ["y"], order=np.int64([1, 0]), w=np.ones(6, np.float32))
 
 
-def test_a_round_infers_what_the_one_before_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest: list[int] = []
-    inferred = exporter._infer_onnx
+@pytest.fixture
+def inferred(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each inference of onnx, how many nodes it is of."""
+    counts: list[int] = []
+    infer = exporter._infer_onnx
 
     def counted(graph: Graph, *others: Any) -> Any:
-        rest.append(len(graph.nodes))
-        return inferred(graph, *others)
+        counts.append(len(graph.nodes))
+        return infer(graph, *others)
 
     monkeypatch.setattr(exporter, "_infer_onnx", counted)
+    return counts
+
+
+def test_a_round_infers_what_the_one_before_left_open(inferred: list[int]) -> None:
     special = specialise(reshapes(7), {"x": (6, 5)}, {})
     assert all(special.value(name).is_concrete for n in special.nodes for name in n.writes)
     assert special.value("x6").shape == (6, 5) and special.value("y").shape == (5, 6)
-    whole = [count for count in rest if count > 1]
+    whole = [count for count in inferred if count > 1]
     assert whole == sorted(whole, reverse=True) and whole[-1] < whole[0] / 2
 
 
@@ -249,7 +255,7 @@ def test_a_size_that_is_known_late_is_checked_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("depth", [8, 16])
-def test_of_constants_in_a_row_each_is_sized_about_once(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_constants_in_a_row_each_is_sized_about_once(depth: int, inferred: list[int]) -> None:
     """Each takes its size from the one before, so that none is known before that is computed."""
     nodes = [
         one
@@ -261,15 +267,7 @@ def test_of_constants_in_a_row_each_is_sized_about_once(depth: int, monkeypatch:
         )
     ]
     nodes.append(node("Add", f"x c{depth}", "y"))
-    sized: list[int] = []
-    inferred = exporter._infer_onnx
-
-    def counted(graph: Graph, *others: Any) -> Any:
-        sized.append(len(graph.nodes))
-        return inferred(graph, *others)
-
-    monkeypatch.setattr(exporter, "_infer_onnx", counted)
     weights = {"c0": np.arange(30, dtype=np.float32).reshape(5, 6), "order": np.int64([1, 0])}
     graph = graph_of(nodes, {"x": (FLOAT, [5, 6])}, ["y"], **weights)
-    assert types(graph) == ["Add"] and sum(sized) <= 6 * len(nodes)
+    assert types(graph) == ["Add"] and sum(inferred) <= 6 * len(nodes)
     np.testing.assert_array_equal(graph.constants[f"c{depth}"], weights["c0"])
