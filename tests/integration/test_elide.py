@@ -23,6 +23,7 @@ from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.plugin import registrations
 from tests.ops.case import check_beside_onnxruntime, run_onnxruntime
+from tests.tables import examples
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -276,7 +277,7 @@ def joined(draw: st.DrawFn) -> onnx.ModelProto:
     return model(f"(float[{rows['x']},3] x) => ({made})", " ".join(nodes))
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(joined())
 def test_random_concats(proto: onnx.ModelProto) -> None:
     given = feed(proto)
