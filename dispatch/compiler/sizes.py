@@ -36,13 +36,13 @@ class Sizes:
             ModelError: sizes that contradict each other; a tensor beyond the limits, or all together.
         """
         known = {*graph.constants, *graph.decided}
-        reopened = self._reopened(graph, known - self._known)
+        self._reopen(graph, known - self._known)
         self._known = known
         if propagate:
             self._settled.clear()
         left = {*self._settled, *(() if whole or propagate else self._out_of_reach(graph))}
         found = self._attempt(graph, left, propagate)
-        if any(found.value(name) != value for name, value in reopened.items()):
+        if self._settled and self._differs(graph, found, left):
             self._settled.clear()
             found = self._attempt(graph, set(), propagate)
         sizes = self._checked(found)
@@ -61,15 +61,19 @@ class Sizes:
             return self._attempt(graph, set(), propagate)
         return replace(graph, values=values)
 
-    def _reopened(self, graph: Graph, news: set[str]) -> dict[str, Value]:
-        """Takes nodes that read ``news`` from the settled ones; returns what was found of them."""
-        found = {}
+    def _reopen(self, graph: Graph, news: set[str]) -> None:
+        """Takes nodes that read ``news`` from the settled ones."""
         for node in graph.nodes:
             if not news.isdisjoint(node.reads):
-                found.update({name: graph.value(name) for name in node.writes if name in self._settled})
-        for name in found:
-            del self._settled[name]
-        return found
+                for name in node.writes:
+                    self._settled.pop(name, None)
+
+    def _differs(self, graph: Graph, found: Graph, left: set[str]) -> bool:
+        """Whether a size that was known, and that others may be settled by, is another one now."""
+        values = (name for node in graph.nodes for name in node.writes if name not in left)
+        return any(
+            graph.value(name).is_concrete and found.value(name) != graph.value(name) for name in values
+        )
 
     def _out_of_reach(self, graph: Graph) -> set[str]:
         """Values of the nodes whose sizes follow from values that are not known, and of what reads these
