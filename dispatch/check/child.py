@@ -266,9 +266,12 @@ def _reap(child: int, patience: float) -> int:
                 return status
             time.sleep(0.01)
     except BaseException:  # Ctrl-C, which the child ignores
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        _kill(child)
         raise
+    return _kill(child)
+
+
+def _kill(child: int) -> int:
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
 

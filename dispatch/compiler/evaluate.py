@@ -92,9 +92,7 @@ def _evaluate(
     graph: Graph, nodes: Sequence[Node], known: Mapping[str, Array], wanted: frozenset[str] | None
 ) -> tuple[dict[str, Array], list[Node]]:
     """``evaluate`` of nodes that are all different."""
-    computed = {
-        name for node in nodes for name in node.writes
-    }  # their own shapes count, not those that are declared
+    computed = {name for node in nodes for name in node.writes}  # what is declared of these does not count
     done = [
         node
         for node in nodes

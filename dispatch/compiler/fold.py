@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.host_work import HostWork, timed
@@ -135,7 +136,7 @@ class _Known:
 def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
     inputs = {v.name for v in graph.inputs}
     of_shapes = operand_cone(graph)
-    of_values: frozenset[str] | None = None  # walked where it is asked for: few graphs do so
+    of_values = cache(lambda: decided_cone(graph))  # few graphs ask for it
     constant, decided = set(graph.constants), set(graph.decided)
     depends = set(values)  # on values that are given at run time
     result = _Known([], [], [])
@@ -153,10 +154,7 @@ def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
             result.constant.append(node)
             constant.update(node.writes)
             continue
-        if tainted and of_values is None:
-            of_values = decided_cone(graph)
-        leads = of_values if tainted else of_shapes
-        if leads is None or leads.isdisjoint(node.writes):
+        if (of_values() if tainted else of_shapes).isdisjoint(node.writes):
             continue
         computable = (constant | decided).issuperset(node.reads)
         if concrete or (computable and (not tainted or budget.admits(graph, node))):

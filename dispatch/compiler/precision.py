@@ -105,8 +105,10 @@ def sampled_places(graph: Graph) -> frozenset[str]:
 
 def _transforms(graph: Graph, node: Node) -> bool:
     """Whether it is a product of places, which have two or three coordinates, and one for what is added."""
-    *_, size = graph.value(node.inputs[0]).concrete_shape or (0,)
-    return node.op_type == "AffineGrid" or (node.op_type == "MatMul" and 0 < size <= 4)
+    if node.op_type != "MatMul":
+        return node.op_type == "AffineGrid"
+    *_, size = graph.value(node.inputs[0]).concrete_shape
+    return size <= 4
 
 
 def _ways(graph: Graph, inputs: Set[str], steps: Set[str]) -> dict[str, Node]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from onedispatch.dispatch.base import limits
@@ -46,7 +46,8 @@ class Sizes:
             self._settled.clear()
             found = self._attempt(graph, set(), propagate)
         sizes = self._checked(found)
-        self._settled.update({} if propagate else sizes)
+        if not propagate:
+            self._settled.update(sizes)
         return found
 
     def _attempt(self, graph: Graph, left: set[str], propagate: bool) -> Graph:
@@ -107,7 +108,8 @@ class Sizes:
                 continue
             sizes = _bytes_made(graph, node)
             total += sum(size for size in sizes if size is not None)
-            if None not in sizes and not node.has_subgraph and _all_concrete(graph, node.reads):
+            concrete = None not in sizes and all(graph.value(name).is_concrete for name in node.reads)
+            if concrete and not node.has_subgraph:
                 found.update({name: size or 0 for name, size in zip(node.writes, sizes, strict=True)})
         limits.GRAPH_BYTES.check("the model for these shapes", total)
         return found
@@ -123,7 +125,3 @@ def _bytes_made(graph: Graph, node: Node) -> list[int | None]:
         dtype = value.dtype if value.is_concrete else None
         sizes.append(None if dtype is None else limits.check_tensor(about, dtype, value.concrete_shape))
     return sizes
-
-
-def _all_concrete(graph: Graph, names: Iterable[str]) -> bool:
-    return all(graph.value(name).is_concrete for name in names)

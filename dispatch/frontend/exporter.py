@@ -160,9 +160,11 @@ def infer_values(
     """
     if settled:
         rest = [node for node in graph.nodes if not all(name in settled for name in node.writes)]
+        if not rest:
+            return dict(graph.values)
         near = _of(hints, rest)
         piece = _piece(graph, rest, graph.value, hints)
-        found = infer_values(piece, {}, near, propagate=propagate, own=own) if rest else {}
+        found = infer_values(piece, {}, near, propagate=propagate, own=own)
         made = {name for node in rest for name in node.writes}.union(near)
         return {**graph.values, **{name: value for name, value in found.items() if name in made}}
     waves = _waves(graph.nodes, own)

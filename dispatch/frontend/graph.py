@@ -396,17 +396,23 @@ def with_outputs(graph: Graph, names: Sequence[str]) -> Graph:
     return prune(replace(graph, outputs=tuple(graph.value(name) for name in dict.fromkeys(names))))
 
 
+def needed(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
+    """Returns those of ``nodes`` that ``outputs`` depend on."""
+    wanted = set(outputs)
+    found: list[Node] = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.writes):
+            found.append(node)
+            wanted.update(node.reads)
+    return found[::-1]
+
+
 def prune(graph: Graph) -> Graph:
     """Returns the graph without nodes that no output depends on."""
-    needed = set(graph.output_names)
-    kept: list[Node] = []
-    dropped: list[Folded] = []
-    for node in reversed(graph.nodes):
-        if needed.isdisjoint(node.writes):
-            dropped.append(Folded(node.name, node.op_type, "nothing reads its result"))
-            continue
-        needed.update(node.reads)
-        kept.append(node)
-    if not dropped:
+    kept = needed(graph.nodes, graph.output_names)
+    if len(kept) == len(graph.nodes):
         return graph
-    return graph.with_nodes(reversed(kept), folded=graph.folded + tuple(reversed(dropped)))
+    left = set(kept)
+    dropped = (node for node in graph.nodes if node not in left)
+    reasons = tuple(Folded(node.name, node.op_type, "nothing reads its result") for node in dropped)
+    return graph.with_nodes(kept, folded=graph.folded + reasons)

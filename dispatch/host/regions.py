@@ -19,7 +19,7 @@ import numpy as np
 
 from onedispatch.dispatch.base.levels import levels
 from onedispatch.dispatch.frontend.exporter import inferred_graph, sub_model
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, needed
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.dispatch.host.bodies import body_operators
 from onedispatch.dispatch.host.engines import (
@@ -86,7 +86,7 @@ class HostRegion:
         device: Device | None = None,
         kernel_seconds: float | None = None,
     ) -> None:
-        nodes = _needed(nodes, outputs)
+        nodes = needed(nodes, outputs)  # of others the shape alone is read, say, which is known
         made = {name for node in nodes for name in node.writes}
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
         self.inputs = tuple(name for name in reads if name not in graph.constants)
@@ -355,14 +355,3 @@ def _inlined(constants: Mapping[str, Array]) -> dict[str, Array]:
             break
         inline[name] = array
     return inline
-
-
-def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> tuple[Node, ...]:
-    """The nodes that outputs follow from: of others the shape alone is read, say, which is known."""
-    wanted = set(outputs)
-    found = []
-    for node in reversed(nodes):
-        if not wanted.isdisjoint(node.writes):
-            found.append(node)
-            wanted.update(node.reads)
-    return tuple(reversed(found))

@@ -161,10 +161,21 @@ def test_lists_that_do_not_go_together_are_no_internal_error() -> None:
         od.InferenceSession(parsed(text)).run(None, given)
 
 
+def test_places_beside_numbers_that_nothing_is_read_for() -> None:
+    """Nodes without inputs are no transforms of places."""
+    text = """(float[1,1,4,4] x, float[1,4,4,2] p) => (float[?,?,?,?] y) {
+        r = RandomUniform<shape=[1, 1, 4, 4]>() s = GridSample(x, p) y = Add(s, r) }"""
+    model = parsed(text)
+    placed = {
+        row.op_type: row.device for row in od.compile(model, precision="bf16", fallback="cpu").placement
+    }
+    assert placed["GridSample"] == "npu" and placed["RandomUniform"] == "cpu"
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_affine_grids_of_any_batch(batch: int, precision: str) -> None:
-    """ONNX's own body squeezes a batch of one away; bf16 would tell one pixel in eight of such images."""
+    """ONNX's own body squeezes a batch of one away; bf16 has fewer numbers than such an image has pixels."""
     text = f"""<ir_version: 9, opset_import: ["" : 20]> g (float[{batch},1,256,256] x, float[{batch},2,3] t)
         => (float[?,?,?,?] y) <int64[4] s = {{{batch}, 1, 64, 64}}> {{
         g = AffineGrid(t, s) y = GridSample(x, g) }}"""

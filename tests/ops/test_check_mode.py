@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -151,11 +152,8 @@ def test_a_child_that_leaves_as_if_all_were_well() -> None:
     assert "exit code 0, before its work did" in report.findings[0].text
 
 
-@pytest.mark.parametrize(("seconds", "patience"), [(1.0, 10.0), (60.0, 0.2)])
-def test_a_child_that_takes_its_time_to_exit_did_its_work(
-    seconds: float, patience: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a busy machine the kernel takes down a large process slowly."""
+def slow_to_exit(seconds: float) -> Callable[[object], None]:
+    """What flushes for so long when its process exits."""
 
     class Slow(io.StringIO):
         def flush(self) -> None:
@@ -164,21 +162,23 @@ def test_a_child_that_takes_its_time_to_exit_did_its_work(
     def work(reporter: object) -> None:
         sys.stdout = Slow()
 
+    return work
+
+
+@pytest.mark.parametrize(("seconds", "patience"), [(1.0, 10.0), (60.0, 0.2)])
+def test_a_child_that_takes_its_time_to_exit_did_its_work(
+    seconds: float, patience: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the kernel takes down a large process slowly."""
+
     monkeypatch.setattr(child, "_EXIT", patience)
-    report = run_in_child(work, 5.0)
+    report = run_in_child(slow_to_exit(seconds), 5.0)
     assert report.findings == [] and report.ended and not report.died
 
 
 def test_exiting_takes_no_longer_than_the_check_may() -> None:
-    class Slow(io.StringIO):
-        def flush(self) -> None:
-            time.sleep(60)
-
-    def work(reporter: object) -> None:
-        sys.stdout = Slow()
-
     start = time.monotonic()
-    report = run_in_child(work, 60.0, limit=child.TimeLimit(1.0))
+    report = run_in_child(slow_to_exit(60.0), 60.0, limit=child.TimeLimit(1.0))
     assert report.findings == [] and time.monotonic() - start < 5
 
 
