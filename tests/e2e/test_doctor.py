@@ -75,7 +75,7 @@ def examined(*plugins: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["doctor", "--json", *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     found: dict[str, Any] = json.loads(result.stdout)
-    assert result.exit_code == (0 if found["healthy"] else 1)
+    assert result.exit_code == (0 if found["healthy"] else 1), result.stdout
     return found
 
 
@@ -181,7 +181,7 @@ def test_two_plugins_with_one_name_are_a_failure_unless_the_first_is_asked_for()
     od.plugins.reset()
     arguments = ["doctor", "--plugin", first, "--plugin", second, "--plugin-conflict", "first"]
     result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0 and "skipped kernel acme::twice@1" in result.stdout
+    assert result.exit_code == 0 and "skipped kernel acme::twice@1" in result.stdout, result.stdout
     od.plugins.reset()
     result = CliRunner().invoke(app, ["doctor", "--plugin-conflict", "last"])
     assert isinstance(result.exception, od.InputError)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 from typer.testing import CliRunner
@@ -191,6 +193,21 @@ def test_a_process_that_a_kernel_left_behind_is_not_waited_for() -> None:
             os._exit(0)
 
     report = run_in_child(work, 0.5)
+    assert report.findings == [] and report.ended
+
+
+def test_a_child_leaves_the_garbage_of_its_parent_alone() -> None:
+    """A session of onnxruntime waits at its end for its threads, which a child does not have."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    relu = plugins.model(
+        [helper.make_node("Relu", ["x"], ["z"])], [plugins.value("x", (4,))], [plugins.value("z", (4,))]
+    )
+    ring: list[object] = [onnxruntime.InferenceSession(relu.SerializeToString(), options)]
+    ring.append(ring)
+    time.sleep(0.3)  # its thread sleeps then
+    del ring
+    report = run_in_child(lambda reporter: print(gc.collect()), 5.0)
     assert report.findings == [] and report.ended
 
 
