@@ -219,7 +219,7 @@ def run_in_child(
 def _run_child(work: Callable[[Reporter], None], writing: int, output: IO[bytes]) -> None:
     """Runs ``work`` in the child and exits; the parent's exit handlers do not run."""
     code = 1
-    gc.freeze()  # unreachable objects of the parent, say sessions of onnxruntime, may wait for its threads at their end
+    gc.freeze()  # the parent's garbage: a session of onnxruntime would wait for threads that are not here
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills the child
         faulthandler.enable(output)  # writes where the child crashed
