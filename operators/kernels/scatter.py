@@ -67,6 +67,7 @@ SCATTER = declare(
             Scalar("lenient", high=1, default=0),  # an index outside places nothing, and is no mistake
         ),
         cost=_cost(),
+        joins="steps",
         # ASSUMPTION: 128 instructions: a filter of indices, loops over rows and elements for each function.
         code_bytes=2048,
         summary="out = x, then out[o][index[o][k][i][w]][i][w] = mode(it, updates[o][k][i][w]), k by k",

@@ -665,7 +665,7 @@ static const od_step od_scatter_cost[] = {OD_DEVICE(0), OD_DEVICE(1), OD_ADD, OD
 static const char* const od_scatter_dims[] = {"o", "a", "i", "w"};
 static const char* const od_scatter_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles"};
 static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x7F56E462u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 108, 0, 0, 0,
-    od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO, OD_JOIN_NO};
+    od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO, OD_JOIN_STEPS};
 static const od_axis_spec od_select_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_select_operands[] = {{"x0", 40, 512u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_select_axes + 0, 5},

@@ -20,6 +20,7 @@ class Take final : public Kernel {
   explicit Take(const Setup& setup)
       : x_(setup.operands[operand::x]),
         index_(setup.operands[operand::index]),
+        out_(setup.operands[operand::out]),
         extent_(setup.k_extent),
         filled_(setup.scalars[scalar::filled] != 0),
         fill_{setup.scalars[scalar::fill_low], setup.scalars[scalar::fill_high]},
@@ -27,6 +28,7 @@ class Take final : public Kernel {
         bytes_(element_bytes(setup.operands[operand::out].dtype)),
         index_bytes_(element_bytes(index_.dtype)) {
     for (uint32_t d = 0; d < 4; ++d) tile_[d] = setup.tile(d);
+    if (tile_[kW] > 1 && out_.axes[kW].stride != 1) reject("take: out; accepted: rows whose elements are neighbours");
     if (filled_ && bytes_ == 4 && fill_[0] != fill_[1] && tile_[kW] % 2 != 0) {
       reject(setup, params::take::fill_high, "fill_high", "where elements are halves, tiles of w are even");
     }
@@ -78,10 +80,17 @@ class Take final : public Kernel {
     int64_t count = -1;  // of `found`; -1: not looked for
   };
 
+  // The row of the result at these members of the tile.
+  template <class T>
+  T* row_of(const Call& call, int64_t o, int64_t j, int64_t i) const {
+    return reinterpret_cast<T*>(call.out) + o * out_.axes[kO].stride + j * out_.axes[kJ].stride + i * out_.axes[kI].stride;
+  }
+  template <class T>
+  void clear(const Call& call) const;
   template <class T>
   void run_as(const Call& call) const;
   template <class T>
-  bool take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x, T* out) const;
+  bool take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x) const;
   void look_for(Line& line, int64_t held) const;
   template <class T>
   void move(const Line& line, const T* from, T* out) const;
@@ -89,7 +98,7 @@ class Take final : public Kernel {
   template <class T>
   void put_fill(T* out, int64_t first, int64_t count) const;
 
-  Operand x_, index_;
+  Operand x_, index_, out_;
   int64_t extent_;
   bool filled_;
   uint32_t fill_[2];
@@ -149,7 +158,7 @@ void Take::move(const Line& line, const T* from, T* out) const {
 // Where one index after the other names a row: only those are looked at again that find it in this step. False where
 // indices lie otherwise, or one is outside.
 template <class T>
-bool Take::take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x, T* out) const {
+bool Take::take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x) const {
   const bool rows = index_.axes[3].stride == 0 && x_.axes[3].stride == 1;
   if (tile_[kO] != 1 || tile_[kI] != 1 || !rows || (tile_[kJ] != 1 && index_.axes[1].stride != 1)) return false;
   const auto n = static_cast<size_t>(tile_[kJ]);
@@ -159,19 +168,27 @@ bool Take::take_rows(const Call& call, const uint8_t* indices, int64_t held, con
   const uint32_t seen = simd().found_places(index_bytes_, indices, extent_, call.k_first, call.k_count, which, at, n, &found);
   if ((seen & kSomeOutside) != 0) return false;
   const int64_t x_k = x_.axes[1].stride;
-  for (size_t i = 0; i < found; ++i) std::memcpy(out + which[i] * tile_[kW], x + at[i] * x_k, static_cast<size_t>(held) * sizeof(T));
+  for (size_t i = 0; i < found; ++i) std::memcpy(row_of<T>(call, 0, which[i], 0), x + at[i] * x_k, static_cast<size_t>(held) * sizeof(T));
   return true;
+}
+
+template <class T>
+void Take::clear(const Call& call) const {
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    for (int64_t j = 0; j < tile_[kJ]; ++j) {
+      for (int64_t i = 0; i < tile_[kI]; ++i) std::memset(row_of<T>(call, o, j, i), 0, static_cast<size_t>(tile_[kW]) * sizeof(T));
+    }
+  }
 }
 
 template <class T>
 void Take::run_as(const Call& call) const {
   const int64_t held = held_of(call);
   const T* x = reinterpret_cast<const T*>(x_.in(call)) + at_x(call, held);
-  T* out = reinterpret_cast<T*>(call.out);
-  if (held < tile_[kW] && call.k_index == 0) std::memset(out, 0, static_cast<size_t>(tile_[kO] * tile_[kJ] * tile_[kI] * tile_[kW]) * sizeof(T));
+  if (held < tile_[kW] && call.k_index == 0) clear<T>(call);
   if (held == 0) return;
   const uint8_t* indices = index_.in(call) + at_index(call, held) * index_bytes_;
-  if (take_rows(call, indices, held, x, out)) return;
+  if (take_rows(call, indices, held, x)) return;
   // Where every index of the tile lies along k in this step, if it does.
   const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride, by_w = index_.axes[3].stride;
   int64_t span = 1 + (held - 1) * by_w;
@@ -183,7 +200,8 @@ void Take::run_as(const Call& call) const {
   Line line{nullptr, static_cast<int32_t*>(scratch(kScratchColumns, static_cast<size_t>(held) * sizeof(int32_t)))};
   for (int64_t o = 0; o < tile_[kO]; ++o) {
     for (int64_t j = 0; j < tile_[kJ]; ++j) {
-      for (int64_t i = 0; i < tile_[kI]; ++i, out += tile_[kW]) {
+      for (int64_t i = 0; i < tile_[kI]; ++i) {
+        T* const out = row_of<T>(call, o, j, i);
         const int32_t* own = at + o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride;
         const T* from = x + o * x_.axes[0].stride + i * x_.axes[2].stride;
         if (by_w != 0) {

@@ -129,7 +129,7 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
     one.element = od_dtypes[operand.dtype].bytes;
     one.n_axes = spec.operands[i].n_axes;
     one.panels = panels && is_one_of(spec.operands[i].name, kPanels);
-    one.in_place = panels && one.output;
+    one.in_place = one.output && (panels || spec.joins == OD_JOIN_STEPS);
     one.finishes = panels && is_one_of(spec.operands[i].name, kFinishes);
     for (uint32_t axis = 0; axis < one.n_axes; ++axis) {
       one.axes[axis] = operand.axes[axis];

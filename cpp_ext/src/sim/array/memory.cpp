@@ -62,8 +62,10 @@ void ValidMap::mark(uint64_t first, uint64_t count) {
   if (!any()) __atomic_store_n(&any_, true, __ATOMIC_RELAXED);
   const auto edge = [this](uint64_t group, uint64_t mask) { return add(group, mask), true; };
   const auto inside = [&](uint64_t group, uint64_t mask) {
-    for (uint64_t missing = mask & ~load(full_[group]); missing != 0; missing &= missing - 1)
-      add(group * 64 + static_cast<uint64_t>(__builtin_ctzll(missing)), ~uint64_t{0});
+    const uint64_t missing = mask & ~load(full_[group]);  // groups whose words are all of this range
+    for (uint64_t left = missing; left != 0; left &= left - 1)
+      __atomic_store_n(&bits_[group * 64 + static_cast<uint64_t>(__builtin_ctzll(left))], ~uint64_t{0}, __ATOMIC_RELAXED);
+    if (missing != 0) __atomic_fetch_or(&full_[group], missing, __ATOMIC_RELAXED);
     return true;
   };
   for_parts(first, count, edge, inside);
