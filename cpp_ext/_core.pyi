@@ -281,6 +281,12 @@ def attach(bo: bo, address: int, size: int, written: bool) -> bool:
     address no multiple of 4, or a page ends right behind the memory. It must outlive the runs.
     """
 
+def copy_rows(to: int, to_pitch: int, source: int, source_pitch: int, size: int, rows: int) -> None:
+    """Copy ``rows`` rows of ``size`` bytes between two addresses, which they lie so many bytes apart from.
+
+    The caller keeps both; the interpreter lock is released.
+    """
+
 class hw_context:
     """A partition of the array with its own state; loads PDI 0 of the xclbin."""
 

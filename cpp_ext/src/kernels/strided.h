@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernel.h"
@@ -102,18 +103,21 @@ struct Wide {
 // Calls body(first element of every input's run, first of the output's) for every run of the box.
 template <class Body>
 void for_each_run(const Box& box, const Bases& bases, Body body) {
-  int64_t at[kDims - 1];
+  constexpr int kLast = kDims - 2;  // of the dimensions around a run
+  int64_t at[kLast];
   for (at[0] = 0; at[0] < box.size[0]; ++at[0]) {
     for (at[1] = 0; at[1] < box.size[1]; ++at[1]) {
       for (at[2] = 0; at[2] < box.size[2]; ++at[2]) {
-        for (at[3] = 0; at[3] < box.size[3]; ++at[3]) {
-          Bases from = bases;
-          int64_t to = 0;
-          for (int d = 0; d < kDims - 1; ++d) {
-            for (int i = 0; i < kInputs; ++i) from[static_cast<size_t>(i)] += at[d] * box.stride[i][d];
-            to += at[d] * box.stride[kInputs][d];
-          }
-          body(from, to);
+        Bases from = bases;
+        int64_t to = 0;
+        for (int d = 0; d < kLast; ++d) {
+          for (int i = 0; i < kInputs; ++i) from[static_cast<size_t>(i)] += at[d] * box.stride[i][d];
+          to += at[d] * box.stride[kInputs][d];
+        }
+        for (int64_t last = 0; last < box.size[kLast]; ++last) {
+          body(std::as_const(from), to);
+          for (int i = 0; i < kInputs; ++i) from[static_cast<size_t>(i)] += box.stride[i][kLast];
+          to += box.stride[kInputs][kLast];
         }
       }
     }
