@@ -56,6 +56,7 @@ GRID_SAMPLE = declare(
             Scalar("height", low=1),  # of the last dimension but one; 1 where there is none
         ),
         cost=_cost(),
+        joins="steps",
         # ASSUMPTION: 160 instructions: places, weights of three kinds, a gather.
         code_bytes=2560,
         summary="out[n][c][p]: x[n][c] at the place grid[n][p], from rows k of the image, a chunk at a time",

@@ -62,6 +62,7 @@ TOP_K = declare(
         outputs=(Tensor("values", "o n i", _WORDS), Tensor("places", "o n i", WIDE)),
         scalars=(Scalar("largest", high=1, default=1),),
         cost=_cost(),
+        joins="steps",
         # ASSUMPTION: 192 instructions: passes, a sort and a merge of values with their places.
         code_bytes=3072,
         summary="the n largest (or smallest) of x[o][k][i] over k, best first; a NaN is the largest",

@@ -399,7 +399,7 @@ static const od_step od_grid_sample_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_DEVIC
 static const char* const od_grid_sample_dims[] = {"n", "c", "p"};
 static const char* const od_grid_sample_constants[] = {"call_cycles", "row_cycles", "lanes", "mul_cycles", "op_cycles", "compare_cycles", "gather_cycles"};
 static const od_kernel_spec od_grid_sample_spec = {"od::grid_sample@1", 0x98F79FF2u, od_grid_sample_dims, 3, 1, 0, od_grid_sample_operands, 3, 0, 0, od_grid_sample_scalars, 5, od_grid_sample_cost,
-    74, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO, OD_JOIN_NO};
+    74, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO, OD_JOIN_STEPS};
 static const od_axis_spec od_lrn_axes[] = {{"o", 0}, {"length", 255}, {"i", 1}, {"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {{"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 0, 3},
     {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_axes + 3, 3}};
@@ -772,7 +772,7 @@ static const od_step od_top_k_cost[] = {OD_DEVICE(0), OD_TILE(0), OD_TILE(2), OD
 static const char* const od_top_k_dims[] = {"o", "n", "i"};
 static const char* const od_top_k_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "row_cycles", "lanes", "compare_cycles", "move_cycles"};
 static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 119, 0, 0, 0, od_top_k_constants, 8,
-    62, 128, 3072, OD_PRINT_NO, OD_JOIN_NO};
+    62, 128, 3072, OD_PRINT_NO, OD_JOIN_STEPS};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_combine) X(od_compare) X(od_conv) X(od_cumulative) X(od_dequantise) X(od_dwconv) X(od_eltwise) X(od_extremes) X(od_gemm) X(od_gemm_nbits) \
     X(od_grid_sample) X(od_lrn) X(od_moments) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_quantisation) X(od_quantise) X(od_recurrent) X(od_reduce) X(od_resample) X(od_rotate) \

@@ -26,6 +26,7 @@ class GridSample final : public Kernel {
   explicit GridSample(const Setup& setup)
       : x_(setup.operands[operand::x]),
         grid_(setup.operands[operand::grid]),
+        out_(setup.operands[operand::out]),
         taps_(static_cast<int>(setup.scalars[scalar::taps])),
         points_(static_cast<int>(setup.scalars[scalar::points])),
         padding_(setup.scalars[scalar::padding]),
@@ -34,6 +35,7 @@ class GridSample final : public Kernel {
       dim_[d] = setup.roles[d];
       tile_[d] = setup.tile(d);
     }
+    if (tile_[2] > 1 && out_.axes[2].stride != 1) reject("grid_sample: out; accepted: rows whose elements are neighbours");
     const auto spatial = static_cast<uint64_t>(grid_.axes[2].chunk);
     spatial_ = static_cast<int>(std::min<uint64_t>(spatial, kMostDimensions + 1));
     if (spatial < 1 || spatial > kMostDimensions) reject(setup, setup.spec->operands[operand::grid].at + 1 + 2 * params::kAxisWords, "coordinates", "accepted: 1 to 3");
@@ -60,9 +62,7 @@ class GridSample final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    auto* out = reinterpret_cast<float*>(call.out);
-    const int64_t planes = tile_[0] * tile_[1], places = tile_[2];
-    if (call.k_index == 0) std::fill_n(out, planes * places, 0.0f);
+    const int64_t places = tile_[2];
     const float* x = x_.f32_in(call) + begin(x_.axes[0], call, 0) + begin(x_.axes[1], call, 1) +
                      x_.axes[2].local(call.k_first, call.k_first, call.k_count, "grid_sample: x along k");
     const float* grid = grid_.f32_in(call) + begin(grid_.axes[0], call, 0) + begin(grid_.axes[1], call, 2);
@@ -73,7 +73,11 @@ class GridSample final : public Kernel {
     for (int64_t n = 0; n < tile_[0]; ++n) {
       plan.count = 0;
       for (int64_t p = 0; p < places; p += kBlock) place(call, grid + n * grid_.axes[0].stride, p, std::min(kBlock, places - p), plan);
-      for (int64_t c = 0; c < tile_[1]; ++c, out += places) gather(x + n * x_.axes[0].stride + c * x_.axes[1].stride, plan, out);
+      for (int64_t c = 0; c < tile_[1]; ++c) {
+        float* const out = reinterpret_cast<float*>(call.out) + n * out_.axes[0].stride + c * out_.axes[1].stride;
+        if (call.k_index == 0) std::fill_n(out, places, 0.0f);
+        gather(x + n * x_.axes[0].stride + c * x_.axes[1].stride, plan, out);
+      }
     }
   }
 
@@ -89,6 +93,13 @@ class GridSample final : public Kernel {
   struct Taps {
     int32_t at[kMostTaps][kBlock];
     float share[kMostTaps][kBlock];
+  };
+
+  struct Lines {
+    int line[kMostLines];
+    int count;
+    const int* begin() const { return line; }
+    const int* end() const { return line + count; }
   };
 
   int64_t begin(const Axis& axis, const Call& call, uint32_t d) const {
@@ -130,7 +141,7 @@ class GridSample final : public Kernel {
       int32_t* at = plan.at + plan.count * points_;
       float* weight = plan.weight + plan.count * points_;
       ++plan.count;
-      for (int line = 0; line < lines; ++line) {
+      for (const int line : in_order(row, p, lines)) {
         for (int t = 0; t < taps_; ++t) {
           const int32_t column = taps[0].at[t][i];
           float product = taps[0].share[t][i];
@@ -140,6 +151,18 @@ class GridSample final : public Kernel {
         }
       }
     }
+  }
+
+  // A place's lines as they lie in the image, so that sums are the same to the bit however many steps there are: reflected
+  // rows come in reverse.
+  Lines in_order(const int32_t (*row)[kBlock], int32_t place, int lines) const {
+    Lines order{{}, lines};
+    for (int line = 0; line < lines; ++line) {
+      int at = line;
+      for (; padding_ == kReflection && at > 0 && row[order.line[at - 1]][place] > row[line][place]; --at) order.line[at] = order.line[at - 1];
+      order.line[at] = line;
+    }
+    return order;
   }
 
   // Where the rows of a block's places begin in the chunk, -1 where they are not in it; returns how many places
@@ -238,7 +261,7 @@ class GridSample final : public Kernel {
     return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
   }
 
-  Operand x_, grid_;
+  Operand x_, grid_, out_;
   int taps_, points_, spatial_ = 1;
   uint32_t padding_;
   bool corners_;

@@ -64,33 +64,102 @@ class TopK final : public Kernel {
   std::array<int64_t, 3> tile_{};
 };
 
+// The best n of all elements that were offered. Those in hand grow to twice as many before the worse half goes.
+template <class Word>
+class Best {
+ public:
+  Best(size_t n, bool largest) : n_(n), largest_(largest) { found_.reserve(2 * n); }
+
+  void clear() {
+    found_.clear();
+    full_ = false;
+  }
+  void add(Word value, int32_t at) {
+    found_.push_back({value, at});
+    if (found_.size() == 2 * n_) cut();
+  }
+  // Elements that follow all others, `step` apart.
+  void add(const Word* x, int64_t step, int32_t first, int64_t count) {
+    Word together[kBlock];
+    for (int64_t k = 0; k < count; k += kBlock) {
+      const int64_t n = std::min<int64_t>(kBlock, count - k);
+      const Word* own = x + k * step;
+      if (step != 1) {
+        for (int64_t i = 0; i < n; ++i) together[i] = own[i * step];
+        own = together;
+      }
+      if (full_ && !any_passes(own, n)) continue;
+      for (int64_t i = 0; i < n; ++i)
+        if (!full_ || passes(own[i])) add(own[i], first + static_cast<int32_t>(k + i));
+    }
+  }
+  // Best first.
+  const std::vector<Found<Word>>& sorted() {
+    if (found_.size() > n_) cut();
+    std::sort(found_.begin(), found_.end(), better_);
+    return found_;
+  }
+
+ private:
+  static constexpr int64_t kBlock = 64;
+
+  // Whether an element that follows all others is better than the worst of the best.
+  bool passes(Word value) const { return largest_ ? above(value, worst_) : above(worst_, value); }
+  // The same of some, as the compiler can make vectors of it.
+  bool any_passes(const Word* x, int64_t n) const {
+    const Word worst = worst_;
+    uint32_t any = 0;
+    if (worst != worst) {
+      if (largest_) return false;
+      for (int64_t i = 0; i < n; ++i) any |= x[i] == x[i] ? 1 : 0;
+    } else if (largest_) {
+      for (int64_t i = 0; i < n; ++i) any |= x[i] <= worst ? 0 : 1;  // a NaN, too
+    } else {
+      for (int64_t i = 0; i < n; ++i) any |= x[i] < worst ? 1 : 0;
+    }
+    return any != 0;
+  }
+  void cut() {
+    std::nth_element(found_.begin(), found_.begin() + static_cast<int64_t>(n_) - 1, found_.end(), better_);
+    found_.resize(n_);
+    worst_ = found_.back().value;
+    full_ = true;
+  }
+
+  size_t n_;
+  bool largest_;
+  std::vector<Found<Word>> found_;
+  bool full_ = false;
+  Word worst_{};
+  struct Better {
+    bool largest;
+    bool operator()(const Found<Word>& a, const Found<Word>& b) const {
+      if (above(a.value, b.value)) return largest;
+      if (above(b.value, a.value)) return !largest;
+      return a.at < b.at;
+    }
+  } better_{largest_};
+};
+
 template <class Word>
 void TopK::run_as(const Call& call) const {
   const int64_t n = tile_[kN], before = std::min<int64_t>(n, call.k_first), step = x_.axes[1].stride;
+  if (n == 0) return;
   const Word* x = reinterpret_cast<const Word*>(x_.in(call)) + place(call);
   auto* values = reinterpret_cast<Word*>(call.out);
   uint8_t* places = call.operand[operand::places];  // 64 bits each, from a word on
-  const auto better = [&](const Found<Word>& a, const Found<Word>& b) {
-    if (above(a.value, b.value)) return largest_;
-    if (above(b.value, a.value)) return !largest_;
-    return a.at < b.at;
-  };
-  std::vector<Found<Word>> line(call.k_count), kept, merged;
+  Best<Word> best(static_cast<size_t>(n), largest_);
   for (int64_t o = 0; o < tile_[kO]; ++o) {
     for (int64_t i = 0; i < tile_[kI]; ++i) {
-      const Word* from = x + o * x_.axes[0].stride + i * x_.axes[2].stride;
-      for (size_t k = 0; k < line.size(); ++k) line[k] = {from[static_cast<int64_t>(k) * step], static_cast<int32_t>(call.k_first + k)};
-      const auto most = line.begin() + std::min<int64_t>(n, call.k_count);
-      std::partial_sort(line.begin(), most, line.end(), better);
-      const int64_t out = o * n * tile_[kI] + i;
-      kept.clear();
-      merged.clear();
-      for (int64_t m = 0; m < before; ++m) kept.push_back({values[out + m * tile_[kI]], static_cast<int32_t>(index_at<int64_t>(places, out + m * tile_[kI]))});
-      std::merge(kept.begin(), kept.end(), line.begin(), most, std::back_inserter(merged), better);
-      for (int64_t m = 0; m < std::min<int64_t>(n, static_cast<int64_t>(merged.size())); ++m) {
-        values[out + m * tile_[kI]] = merged[static_cast<size_t>(m)].value;
-        const int64_t at = merged[static_cast<size_t>(m)].at;
-        std::memcpy(places + (out + m * tile_[kI]) * static_cast<int64_t>(sizeof at), &at, sizeof at);
+      int64_t out = o * n * tile_[kI] + i;
+      best.clear();
+      for (int64_t m = 0; m < before; ++m) best.add(values[out + m * tile_[kI]], static_cast<int32_t>(index_at<int64_t>(places, out + m * tile_[kI])));
+      best.add(x + o * x_.axes[0].stride + i * x_.axes[2].stride, step, static_cast<int32_t>(call.k_first), call.k_count);
+      for (const auto& [value, at] : best.sorted()) {
+        values[out] = value;
+        const int64_t wide = at;
+        std::memcpy(places + out * static_cast<int64_t>(sizeof wide), &wide, sizeof wide);
+        out += tile_[kI];
       }
     }
   }

@@ -453,6 +453,7 @@ bool Join::make(const Group& group, const Origin& origin, const Origin& tile, Jo
 
 // Lets the operation write its results where they go, unless it reads what lies there.
 void Join::place(OperationShape shape, const Group& group, const Origin& tile, JoinedPart& part) {
+  if (part.outputs.size() != 1) return;
   for (size_t i = 0; i < shape.operands.size(); ++i) {
     OperandShape& out = shape.operands[i];
     if (!out.output) continue;
