@@ -61,6 +61,7 @@ CUMULATIVE = declare(
             Scalar("length", default=0),  # members of the row; 0: all that the chunk has along it
         ),
         cost=_cost(),
+        joins="tiles",
         # ASSUMPTION: 96 instructions: a loop across lines and one of shifted sums, for sums and products.
         code_bytes=1536,
         summary="out[o][n][i] = sum or product of x[o][0..n][i] in f32 or integers, which wrap",

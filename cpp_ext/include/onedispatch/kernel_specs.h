@@ -200,7 +200,7 @@ static const od_step od_cumulative_cost[] = {OD_DEVICE(0), OD_PRESENT(1), OD_TIL
 static const char* const od_cumulative_dims[] = {"o", "i"};
 static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
 static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x3C2DAD73u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 63, 0,
-    0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO, OD_JOIN_NO};
+    0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO, OD_JOIN_TILES};
 static const od_axis_spec od_dequantise_axes[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2},
     {"d3", 3}, {"d4", 4}, {"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_dequantise_operands[] = {{"x0", 40, 248u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_dequantise_axes + 0, 5},

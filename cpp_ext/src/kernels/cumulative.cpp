@@ -30,7 +30,7 @@ class Cumulative final : public Kernel {
     outer_ = out[0].chunk;
     width_ = out[1].chunk;
     inner_ = out[2].chunk;
-    require_chunk(setup, operand::x, operand::out, 0);
+    require_chunk(setup, operand::x, operand::out, 2);
     const bool fits = before_.axes[0].chunk == outer_ && before_.axes[1].chunk == inner_ && (before_.axes[1].stride == 1 || inner_ == 1);
     if (before_.present && (exclusive_ || !fits)) {
       reject(setup, setup.spec->operands[operand::before].at + 1, "before", "accepted: a line for each of o, of sums that are not exclusive");
@@ -50,43 +50,59 @@ class Cumulative final : public Kernel {
  private:
   template <class Word>
   void run_as(const Call& call) const {
-    const int64_t elements = outer_ * width_ * inner_;
-    const Word* x = words_in<Word>(x_, call, 0, elements, kScratchWords);
     const Word* before = before_.present ? words_in<Word>(before_, call, 0, lines_before(), kScratchOtherWords) : nullptr;
-    const Result<Word> result(out_, call, static_cast<size_t>(elements));
-    accumulate(x, before, result.words);
+    const Result<Word> result(out_, call, static_cast<size_t>(outer_ * block()));
+    accumulate(call, before, result.words);
     result.finish();
   }
 
   // In memory of their own: chunks begin at any word.
   void run_wide(const Call& call) const {
-    const auto elements = static_cast<size_t>(outer_ * width_ * inner_);
-    const int64_t* const x = longs_in(x_, call, elements, kScratchWords);
-    const int64_t* const before = before_.present ? longs_in(before_, call, static_cast<size_t>(lines_before()), kScratchOtherWords) : nullptr;
+    const auto elements = static_cast<size_t>(outer_ * block());
+    const int64_t* const before = before_.present ? longs_in(before_, call, 0, lines_before(), kScratchOtherWords) : nullptr;
     auto* const made = static_cast<int64_t*>(scratch(kScratchResult, elements * sizeof(int64_t)));
-    accumulate(x, before, made);
+    accumulate(call, before, made);
     std::memcpy(call.out, made, elements * sizeof *made);
   }
 
-  static const int64_t* longs_in(const Operand& from, const Call& call, size_t count, ScratchSlot slot) {
-    void* const own = scratch(slot, count * sizeof(int64_t));
-    return static_cast<const int64_t*>(std::memcpy(own, from.in(call), count * sizeof(int64_t)));
+  static const int64_t* longs_in(const Operand& from, const Call& call, int64_t first, int64_t count, ScratchSlot slot) {
+    const auto bytes = static_cast<size_t>(count) * sizeof(int64_t);
+    return static_cast<const int64_t*>(std::memcpy(scratch(slot, bytes), from.in(call) + first * static_cast<int64_t>(sizeof(int64_t)), bytes));
   }
 
+  int64_t block() const { return width_ * inner_; }
   int64_t lines_before() const { return (outer_ - 1) * before_.axes[0].stride + inner_; }
 
+  // Line n of a member of o.
   template <class Word>
-  void accumulate(const Word* x, const Word* before, Word* made) const {
-    const int64_t block = width_ * inner_, by_line = before_.axes[0].stride;
-    for (int64_t o = 0; o < outer_; ++o) {
-      Word* out = made + o * block;
-      const Word* line = before == nullptr ? nullptr : before + o * by_line;
+  const Word* line(const Call& call, int64_t o, int64_t n, int64_t lines) const {
+    const int64_t first = o * x_.axes[0].stride + n * x_.axes[1].stride;
+    if constexpr (sizeof(Word) == 8) {
+      return longs_in(x_, call, first, lines * inner_, kScratchWords);
+    } else {
+      return words_in<Word>(x_, call, first, lines * inner_, kScratchWords);
+    }
+  }
+
+  // All lines of a member of o, one behind the other.
+  template <class Word>
+  const Word* lines_of(const Call& call, int64_t o) const {
+    if (x_.axes[1].stride == inner_ || width_ == 1) return line<Word>(call, o, 0, width_);
+    auto* const words = static_cast<Word*>(scratch(kScratchColumns, static_cast<size_t>(block()) * sizeof(Word)));
+    for (int64_t n = 0; n < width_; ++n) std::copy_n(line<Word>(call, o, n, 1), inner_, words + n * inner_);
+    return words;
+  }
+
+  template <class Word>
+  void accumulate(const Call& call, const Word* before, Word* made) const {
+    for (int64_t o = 0; o < outer_; ++o, made += block()) {
+      const Word* line = before == nullptr ? nullptr : before + o * before_.axes[0].stride;
       if (product_) {
-        lines(x + o * block, line, out, Word{1}, [](Word a, Word b) { return times(a, b); });
+        lines(lines_of<Word>(call, o), line, made, Word{1}, [](Word a, Word b) { return times(a, b); });
       } else {
-        lines(x + o * block, line, out, Word{0}, [](Word a, Word b) { return plus(a, b); });
+        lines(lines_of<Word>(call, o), line, made, Word{0}, [](Word a, Word b) { return plus(a, b); });
       }
-      std::fill(out + length_ * inner_, out + block, Word{0});
+      std::fill(made + length_ * inner_, made + block(), Word{0});
     }
   }
 

@@ -50,6 +50,7 @@ class Eltwise final : public Kernel {
  private:
   template <class T>
   void run_as(const Call& call) const;
+  bool activate_at_once(const Call& call, const Box& box) const;
   template <class T>
   void walk(const Call& call, const Box& box, T* out) const;
   template <class T>
@@ -107,6 +108,7 @@ void Eltwise::run_as(const Call& call) const {
   } else {
     Box own;
     const Box& box = strided_.box(call, own);
+    if (activate_at_once(call, box)) return;
     // Powers look at exponents that are repeated along a run; copies of few elements cost no more one by one.
     const bool together = box.size[kDims - 1] < kShort && func_ != fn::pow_ && func_ != fn::copy_;
     if (together) {
@@ -116,6 +118,22 @@ void Eltwise::run_as(const Call& call) const {
     }
   }
   activate(out, static_cast<size_t>(strided_.elements()));
+}
+
+// A function of one input alone reads it where it lies. False where that is not all.
+bool Eltwise::activate_at_once(const Call& call, const Box& box) const {
+  const int64_t n = box.size[kDims - 1];
+  const bool runs = box.along_run(0) == 1 && n >= kShort;
+  if (func_ != fn::copy_ || dtype_ != params::dtype::f32 || activation_.code == act::none_ || !runs) return false;
+  int64_t elements = 1;
+  for (const int64_t size : box.size) elements *= size;
+  if (elements != strided_.elements()) return false;
+  const float* x = input_[0].f32_in(call);
+  auto* out = reinterpret_cast<float*>(call.out);
+  for_each_run(box, strided_.bases(call), [&](const Bases& from, int64_t to) {
+    simd().unary(activation_.code, activation_.alpha, activation_.beta, x + from[0], out + to, static_cast<size_t>(n));
+  });
+  return true;
 }
 
 template <class T>
