@@ -35,6 +35,27 @@ inline int64_t index_at(uint32_t bytes, const uint8_t* chunk, int64_t element) {
   return bytes == 8 ? index_at<int64_t>(chunk, element) : index_at<int32_t>(chunk, element);
 }
 
+// Calls use(which, place) for those of `n` indices that count to one of the `size` members from `first` on. False where
+// one is outside of the axis that must not be: then the caller says which.
+template <class Use>
+bool for_found(uint32_t bytes, const uint8_t* indices, int64_t n, int64_t extent, int64_t first, int64_t size, bool lenient, Use use) {
+  const auto count = static_cast<size_t>(n);
+  auto* const place = static_cast<int32_t*>(scratch(kScratchPlan, count * sizeof(int32_t)));
+  if (first == 0 && size == extent) {
+    const uint32_t seen = simd().places(bytes, indices, extent, first, size, place, count);
+    if (!lenient && (seen & kSomeOutside) != 0) return false;
+    for (int64_t i = 0; i < n; ++i)
+      if (!lenient || place[i] >= 0) use(i, place[i]);
+    return true;
+  }
+  auto* const which = static_cast<int32_t*>(scratch(kScratchColumns, count * sizeof(int32_t)));
+  size_t found = 0;
+  const uint32_t seen = simd().found_places(bytes, indices, extent, first, size, which, place, count, &found);
+  if (!lenient && (seen & kSomeOutside) != 0) return false;
+  for (size_t i = 0; i < found; ++i) use(which[i], place[i]);
+  return true;
+}
+
 // Ends the run: `given` is no coordinate along an axis of `extent`.
 [[noreturn]] inline void outside(int64_t given, int64_t extent, const std::string& where) {
   reject("index " + std::to_string(given) + where + " along an axis of " + std::to_string(extent) +

@@ -127,7 +127,9 @@ class Scatter final : public Kernel {
   template <uint32_t how, class T>
   bool run_lines(const Call& call, const uint8_t* indices, const T* updates, int64_t held) const;
   template <class Use>
-  bool for_found(const Call& call, const uint8_t* indices, int64_t n, Use use) const;
+  bool for_found(const Call& call, const uint8_t* indices, int64_t n, Use use) const {
+    return kernels::for_found(index_bytes_, indices, n, extent_, call.origin[roles_[kA]], tile_[kA], lenient_, use);
+  }
   void look_outside(const Call& call, const uint8_t* indices, int64_t held, const int32_t* at) const;
   template <uint32_t how, class T>
   void apply(T& old, T update) const {
@@ -205,19 +207,6 @@ void Scatter::look_outside(const Call& call, const uint8_t* indices, int64_t hel
       }
     }
   }
-}
-
-// Calls use(which, place) for those of `n` indices that fall into the tile; false where one is outside that must not be.
-template <class Use>
-bool Scatter::for_found(const Call& call, const uint8_t* indices, int64_t n, Use use) const {
-  auto* which = static_cast<int32_t*>(scratch(kScratchColumns, static_cast<size_t>(n) * sizeof(int32_t)));
-  auto* place = static_cast<int32_t*>(scratch(kScratchPlan, static_cast<size_t>(n) * sizeof(int32_t)));
-  size_t found = 0;
-  const uint32_t seen =
-      simd().found_places(index_bytes_, indices, extent_, call.origin[roles_[kA]], tile_[kA], which, place, static_cast<size_t>(n), &found);
-  if (!lenient_ && (seen & kSomeOutside) != 0) return false;
-  for (size_t i = 0; i < found; ++i) use(which[i], place[i]);
-  return true;
 }
 
 // Where one index after the other names an element, or a row of them. False where indices lie otherwise, or one is outside.

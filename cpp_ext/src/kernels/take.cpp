@@ -91,6 +91,12 @@ class Take final : public Kernel {
   void run_as(const Call& call) const;
   template <class T>
   bool take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x) const;
+  template <class T>
+  bool take_lines(const Call& call, const uint8_t* indices, int64_t held, const T* x) const;
+  template <class Use>
+  bool for_found(const Call& call, const uint8_t* indices, int64_t n, Use use) const {
+    return kernels::for_found(index_bytes_, indices, n, extent_, call.k_first, call.k_count, false, use);
+  }
   void look_for(Line& line, int64_t held) const;
   template <class T>
   void move(const Line& line, const T* from, T* out) const;
@@ -155,20 +161,39 @@ void Take::move(const Line& line, const T* from, T* out) const {
   }
 }
 
-// Where one index after the other names a row: only those are looked at again that find it in this step. False where
-// indices lie otherwise, or one is outside.
+// Where one index after the other names an element, or a row. False where indices lie otherwise, or one is outside.
 template <class T>
 bool Take::take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x) const {
-  const bool rows = index_.axes[3].stride == 0 && x_.axes[3].stride == 1;
-  if (tile_[kO] != 1 || tile_[kI] != 1 || !rows || (tile_[kJ] != 1 && index_.axes[1].stride != 1)) return false;
-  const auto n = static_cast<size_t>(tile_[kJ]);
-  auto* which = static_cast<int32_t*>(scratch(kScratchColumns, n * sizeof(int32_t)));
-  auto* at = static_cast<int32_t*>(scratch(kScratchPlan, n * sizeof(int32_t)));
-  size_t found = 0;
-  const uint32_t seen = simd().found_places(index_bytes_, indices, extent_, call.k_first, call.k_count, which, at, n, &found);
-  if ((seen & kSomeOutside) != 0) return false;
-  const int64_t x_k = x_.axes[1].stride;
-  for (size_t i = 0; i < found; ++i) std::memcpy(row_of<T>(call, 0, which[i], 0), x + at[i] * x_k, static_cast<size_t>(held) * sizeof(T));
+  const bool rows = tile_[kW] == 1 || (index_.axes[3].stride == 0 && x_.axes[3].stride == 1);
+  if (tile_[kI] != 1 || !rows || (tile_[kJ] != 1 && index_.axes[1].stride != 1)) return false;
+  const int64_t x_k = x_.axes[1].stride, out_j = out_.axes[kJ].stride;
+  const auto bytes = static_cast<size_t>(held) * sizeof(T);
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    const T* from = x + o * x_.axes[0].stride;
+    T* const out = row_of<T>(call, o, 0, 0);
+    const uint8_t* own = indices + o * index_.axes[0].stride * index_bytes_;
+    const bool inside = held == 1 ? for_found(call, own, tile_[kJ], [&](int64_t j, int64_t k) { out[j * out_j] = from[k * x_k]; })
+                                  : for_found(call, own, tile_[kJ], [&](int64_t j, int64_t k) { std::memcpy(out + j * out_j, from + k * x_k, bytes); });
+    if (!inside) return false;
+  }
+  return true;
+}
+
+// Where indices that name an element each lie in rows. False where they lie otherwise, or one is outside.
+template <class T>
+bool Take::take_lines(const Call& call, const uint8_t* indices, int64_t held, const T* x) const {
+  if (index_.axes[3].stride != 1) return false;
+  const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride;
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    for (int64_t j = 0; j < tile_[kJ]; ++j) {
+      for (int64_t i = 0; i < tile_[kI]; ++i) {
+        const uint8_t* own = indices + (o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride) * index_bytes_;
+        const T* from = x + o * x_.axes[0].stride + i * x_.axes[2].stride;
+        T* const out = row_of<T>(call, o, j, i);
+        if (!for_found(call, own, held, [&](int64_t w, int64_t k) { out[w] = from[k * x_k + w * x_w]; })) return false;
+      }
+    }
+  }
   return true;
 }
 
@@ -188,7 +213,7 @@ void Take::run_as(const Call& call) const {
   if (held < tile_[kW] && call.k_index == 0) clear<T>(call);
   if (held == 0) return;
   const uint8_t* indices = index_.in(call) + at_index(call, held) * index_bytes_;
-  if (take_rows(call, indices, held, x)) return;
+  if (take_rows(call, indices, held, x) || take_lines(call, indices, held, x)) return;
   // Where every index of the tile lies along k in this step, if it does.
   const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride, by_w = index_.axes[3].stride;
   int64_t span = 1 + (held - 1) * by_w;
