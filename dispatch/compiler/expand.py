@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onedispatch.dispatch.bodies.function_bodies import body_of, has_body
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.mapping import refusals_of
 from onedispatch.dispatch.compiler.splice import Splice
-from onedispatch.dispatch.frontend.function_bodies import body_of, has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import shape_operands
 from onedispatch.transactions import Device

@@ -245,7 +245,6 @@ _INSTEAD = {
     **dict.fromkeys(("Loop", "Scan", "SequenceMap"), "the nodes of its body, unrolled"),
     **dict.fromkeys(_SEQUENCES.split(), "tensors, with Split and Concat"),
     **dict.fromkeys(_RANDOM.split(), "random numbers as an input"),
-    **dict.fromkeys(("DFT", "STFT"), "MatMul by a constant matrix of cosines and sines"),
     "If": "a condition that follows from constants and shapes, or is an input of the model",
 }
 """What computes the same, or serves the same purpose, for operators that do not map."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import GraphProto
 
+from onedispatch.dispatch.bodies.function_bodies import has_body
 from onedispatch.dispatch.compiler.inline import (
     Inliner,
     body_of,
@@ -28,7 +29,6 @@ from onedispatch.dispatch.compiler.loop_control import (
 )
 from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.compiler.sequences import of_sequences
-from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.operators.declarations import registry

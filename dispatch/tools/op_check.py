@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onedispatch.dispatch.bodies.function_bodies import has_body
 from onedispatch.dispatch.compile import framework_of, read_model
 from onedispatch.dispatch.compiler.custom import is_onnx_domain
 from onedispatch.dispatch.compiler.early import nearest_to
 from onedispatch.dispatch.compiler.options import ImportOptions
 from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.compiler.unroll import is_loop
-from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node, Step
 from onedispatch.dispatch.frontend.schemas import runtime_has
 from onedispatch.dispatch.plugins import discovery

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onedispatch.dispatch.frontend.function_bodies import has_operator_body
+from onedispatch.dispatch.bodies.function_bodies import has_operator_body
 from onedispatch.operators.declarations.registry import all_mappings
 from onedispatch.operators.mappings.pow import EXPONENTS
 from onedispatch.operators.mappings.quantise import TO

@@ -23,6 +23,8 @@ _PROTOS = {
     "optional_type": onnx.OptionalProto,
 }
 _DRAWN = ("Bernoulli", "RandomUniformLike")  # every run gives other numbers
+# What is expected has rounding errors of 1.9e-7 in place of zeros, beside a tolerance of 1e-7.
+_TOLERANCE = dict.fromkeys(("test_dft_inverse", "test_dft_inverse_opset19"), 1e-6)
 Run = Callable[[list[Any]], Sequence[Any]]
 
 
@@ -86,7 +88,7 @@ def failure(name: str, run: Run) -> str:
     for inputs, expected in data_of(name):
         outputs = [np.asarray(x) if np.isscalar(x) else x for x in run(inputs)]
         try:
-            Runner.assert_similar_outputs(expected, outputs, test.rtol, test.atol)
+            Runner.assert_similar_outputs(expected, outputs, test.rtol, _TOLERANCE.get(name, test.atol))
         except (AssertionError, TypeError) as error:  # that of sequences of scalars is a TypeError
             return str(error).strip() or type(error).__name__
     return ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onedispatch import UnsupportedModelError
-from onedispatch.dispatch.frontend.function_bodies import has_operator_body
+from onedispatch.dispatch.bodies.function_bodies import has_operator_body
 from tests.onnx_node.conformance import passes_with_fallback
 from tests.onnx_node.expected import by_body
 from tests.onnx_node.suite import backend_tests, model_of, operators_of

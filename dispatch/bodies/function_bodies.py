@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Function bodies: graphs of other operators by which ONNX defines an operator.
+"""Function bodies: graphs of other operators by which ONNX, or one of our files, defines an operator.
 
 onnx's inliner selects the body for the model's operator set, builds bodies that depend on types and on which
 operands are given, and substitutes attributes.
@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import onnx
 from onnx import inliner
 
+from onedispatch.dispatch.bodies import plain, sampled, spectra  # noqa: F401 - what they register
+from onedispatch.dispatch.bodies.writer import has_written_body, written_body
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph, Node, Value
 from onedispatch.dispatch.frontend.importer import import_model
@@ -25,13 +28,15 @@ _INLINER_ERRORS = (RuntimeError, ValueError, TypeError, onnx.shape_inference.Inf
 
 
 def has_body(node: Node, opset: int) -> bool:
-    """True if ONNX defines the operator of ``node`` by a function body in this version of its domain."""
+    """True if a function body defines the operator of ``node`` in this version of its domain."""
     return has_operator_body(node.op_type, node.domain, opset)
 
 
 @cache
 def has_operator_body(op_type: str, domain: str, opset: int) -> bool:
-    """True if ONNX defines this operator of this domain ("": ONNX's own) by a function body."""
+    """True if ONNX, or a body of ours, defines this operator of this domain ("": ONNX's own)."""
+    if has_written_body(op_type, domain, opset):
+        return True
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -50,9 +55,13 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
     """
     given = [graph.value(name) for name in node.reads]
     outputs = [graph.value(name) for name in node.writes if name in wanted]
-    own = replace(graph, opsets={**graph.opsets, node.domain: graph.opset_of(node)})
+    opset = graph.opset_of(node)
+    own = replace(graph, opsets={**graph.opsets, node.domain: opset})
+    if has_written_body(node.op_type, node.domain, opset):
+        written = written_body(own, node, outputs, _defaults_of(node, opset) | dict(node.attributes))
+        return _with_constants(import_model(written), graph, given)
     model = sub_model(own, [node], given, outputs, {})
-    _take_defaults(model.graph.node[0], graph.opset_of(node))
+    _take_defaults(model.graph.node[0], opset)
     try:
         inlined = inliner.inline_selected_functions(
             model, [(node.domain, node.op_type)], exclude=False, inline_schema_functions=True
@@ -75,6 +84,13 @@ def _squeeze_rows_alone(body: onnx.GraphProto) -> None:
                 axes = f"{inner.output[0]}//axes"
                 inner.input.append(axes)
                 branch.node.insert(0, onnx.helper.make_node("Constant", [], [axes], value_ints=[1]))
+
+
+def _defaults_of(node: Node, opset: int) -> dict[str, Any]:
+    attributes = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
+    found = {name: one.default_value for name, one in attributes.items() if one.default_value.type}
+    values = {name: onnx.helper.get_attribute_value(one) for name, one in found.items()}
+    return {name: one.decode() if isinstance(one, bytes) else one for name, one in values.items()}
 
 
 def _take_defaults(node: onnx.NodeProto, opset: int) -> None:

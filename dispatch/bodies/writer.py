@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How function bodies are written, and which operators have one of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onedispatch.dispatch.frontend.exporter import sub_model
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.transactions.base.errors import ModelError
+
+
+class Body:
+    """What a function writes in place of ``node``: ``op`` writes a node and returns the name of its result.
+
+    Attributes of ``node`` that it omits have their defaults.
+    """
+
+    def __init__(self, graph: Graph, node: Node, attributes: Mapping[str, Any]) -> None:
+        self._graph, self._node, self.attributes = graph, node, attributes
+        self.opset = graph.opset_of(node)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, Array] = {}
+        self._count = 0
+
+    def input(self, index: int) -> str:
+        """The name of an input; "" if it is left out."""
+        inputs = self._node.inputs
+        return inputs[index] if index < len(inputs) else ""
+
+    def value(self, index: int) -> Value:
+        return self._graph.value(self.input(index))
+
+    def shape(self, index: int, rank: int = 0) -> tuple[int, ...]:
+        """The sizes of an input, none of them 0; refuses where one is unknown, or the rank is another."""
+        value = self.value(index)
+        if not value.is_concrete or 0 in value.concrete_shape:
+            raise self.refusal(str(value), "sizes that are known, and not 0")
+        if rank and len(value.concrete_shape) != rank:
+            raise self.refusal(str(value), f"a tensor of rank {rank}")
+        return value.concrete_shape
+
+    def constant_of(self, index: int) -> Array | None:
+        """The values of an input that is constant, or that the executable is compiled for."""
+        name = self.input(index)
+        return self._graph.constants.get(name, self._graph.decided.get(name))
+
+    def number(self, index: int, default: int) -> int:
+        """The value of a constant scalar; ``default`` where it is left out."""
+        if not self.input(index):
+            return default
+        found = self.constant_of(index)
+        if found is None or found.size != 1:
+            raise self.refusal(f"{self.input(index)!r}, which is computed", "a constant number")
+        return int(found.reshape(-1)[0])
+
+    def refusal(self, given: str, accepted: str) -> ModelError:
+        """What a writer raises where the node is none that it can write."""
+        return ModelError(self._node.op_type, given, accepted)
+
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        made = self._name(op_type)
+        self.nodes.append(helper.make_node(op_type, inputs, [made], name=made, **attributes))
+        return made
+
+    def constant(self, array: Any, dtype: Any = None) -> str:
+        name = self._name("constant")
+        self.constants[name] = np.asarray(array, dtype)
+        return name
+
+    def floats(self, array: Any) -> str:
+        """A constant in the type of the node's first input."""
+        return self.constant(array, self.value(0).dtype)
+
+    def reshaped(self, x: str, *sizes: int) -> str:
+        return self.op("Reshape", x, self.constant(sizes, np.int64))
+
+    def _name(self, stem: str) -> str:
+        self._count += 1
+        name = f"{stem}_{self._count}"
+        return self._name(stem) if name in (*self._node.reads, *self._node.writes) else name
+
+
+Writer = Callable[[Body], tuple[str, ...]]
+"""Writes a body and returns the names of its results. Raises ``ModelError`` for a node that it cannot."""
+
+_WRITERS: dict[str, tuple[Writer, int]] = {}
+
+
+def body(op_type: str, since: int) -> Callable[[Writer], Writer]:
+    """Registers the decorated function for an operator of ONNX, from an operator set on."""
+
+    def register(writer: Writer) -> Writer:
+        _WRITERS[op_type] = writer, since
+        return writer
+
+    return register
+
+
+def has_written_body(op_type: str, domain: str, opset: int) -> bool:
+    """True if there is a body of ours for an operator of a domain ("": ONNX's own)."""
+    return not domain and op_type in _WRITERS and opset >= _WRITERS[op_type][1]
+
+
+def written_body(
+    graph: Graph, node: Node, outputs: list[Value], attributes: Mapping[str, Any]
+) -> onnx.ModelProto:
+    """Returns our body of ``node`` as a model. Raises ``ModelError`` where it has none."""
+    written = Body(graph, node, attributes)
+    results = _WRITERS[node.op_type][0](written)
+    wanted = {value.name for value in outputs}
+    given = [graph.value(name) for name in node.reads]
+    model = sub_model(graph, [], given, outputs, {})
+    model.graph.node.extend(written.nodes)
+    for made, name in zip(results, node.outputs, strict=False):
+        if name in wanted:
+            model.graph.node.append(helper.make_node("Identity", [made], [name], name=f"result_{name}"))
+    used = {name for one in model.graph.node for name in one.input}
+    arrays = (
+        numpy_helper.from_array(array, name) for name, array in written.constants.items() if name in used
+    )
+    model.graph.initializer.extend(arrays)
+    return model
