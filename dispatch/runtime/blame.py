@@ -7,6 +7,7 @@ import re
 
 from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
+from onedispatch.operators.declarations.statuses import CODES
 from onedispatch.transactions import Transaction
 from onedispatch.transactions.base.errors import KernelError, SimulationError
 
@@ -16,7 +17,8 @@ _BY = re.compile(r" (?:written|queued) by op (\d+)")  # of what is left behind a
 def blamed(error: KernelError | SimulationError, step: DeviceStep) -> None:
     """Names the operator under way first in ``where`` of ``error``; ``node`` of a kernel's is set, too.
 
-    The remedy is about the kernel where it is a custom one: overlay and parameter block are right then.
+    The remedy is about the kernel where it is a custom one, and about the data where an index is wrong: overlay
+    and parameter block are right then.
     Every operator ends with a timer mark of its own, so those before the failing operation tell which it is.
     """
     if isinstance(error, KernelError):
@@ -37,7 +39,11 @@ def blamed(error: KernelError | SimulationError, step: DeviceStep) -> None:
 
 
 def _advise(error: KernelError, step: DeviceStep) -> None:
-    """Writes what to do about a custom kernel into ``error``."""
+    """Writes what to do about a custom kernel, or about data, into ``error``."""
+    if error.status == CODES["index"]:
+        error.given, _, error.accepted = error.given.partition("; accepted: ")
+        error.remedy = "correct the data that the node gets: indices, or lengths"
+        return
     own = next((used for used in used_kernels([step]) if f"{used.name}: " in error.given), None)
     if own is not None:
         error.accepted = f"calls that {own.name} computes"
