@@ -17,8 +17,8 @@ _BY = re.compile(r" (?:written|queued) by op (\d+)")  # of what is left behind a
 def blamed(error: KernelError | SimulationError, step: DeviceStep) -> None:
     """Names the operator under way first in ``where`` of ``error``; ``node`` of a kernel's is set, too.
 
-    The remedy is about the kernel where it is a custom one, and about the data where an index is wrong: overlay
-    and parameter block are right then.
+    The remedy is about the kernel where it is a custom one, about the data where an index is wrong: then
+    overlay and parameter block are right.
     Every operator ends with a timer mark of its own, so those before the failing operation tell which it is.
     """
     if isinstance(error, KernelError):
