@@ -14,21 +14,28 @@ OD_INLINE F polynomial(const float (&c)[N], F x) {  // c[0] + c[1] x + ...
   return r;
 }
 
+#if !OD_BOUNDS
+OD_INLINE F at_most(F x, float limit) { return select(x > splat(limit), splat(limit), x); }
+OD_INLINE F at_least(F x, float limit) { return select(x < splat(limit), splat(limit), x); }
+#endif
+
 OD_INLINE F exp_f(F x) {
   constexpr float c[] = {4.999999305e-01f, 1.666651479e-01f, 4.166845679e-02f, 8.369418847e-03f, 1.381314439e-03f};
-  // Beyond these the result is 0 or infinity anyway; a NaN passes both comparisons.
-  x = select(x > splat(89.0f), splat(89.0f), x);
-  x = select(x < splat(-104.5f), splat(-104.5f), x);
+  x = at_least(at_most(x, 89.0f), -104.5f);  // beyond these the result is 0 or infinity anyway
   const F magic = splat(kWhole);
   const F shifted = fma(x, splat(1.44269504f), magic);
-  const I n = sub_wrap((I)shifted, (I)magic);
   const F whole = shifted - magic;
   F r = fma(whole, splat(-kLn2High), x);
   r = fma(whole, splat(-kLn2Low), r);
   const F p = fma(r * r, polynomial(c, r), r) + splat(1.0f);
+#if OD_SCALES
+  return scaled(p, whole);
+#else
+  const I n = sub_wrap((I)shifted, (I)magic);
   const I half = n >> 1;  // two factors, so that denormals and infinity come out right
   const U low = (U)half + 127u, high = (U)n - (U)half + 127u;
   return p * (F)(low << 23) * (F)(high << 23);
+#endif
 }
 
 OD_INLINE F log_f(F x) {
@@ -70,7 +77,7 @@ OD_INLINE F erf_f(F x) {
   constexpr float big_c[] = {1.286409637e-01f, 6.351814986e-01f,  1.061876100e-01f, -2.372018528e-02f,
                              3.622918397e-03f, -3.180595924e-04f, 1.076316332e-05f};
   const F size = absolute(x);
-  const F t = select(size > splat(4.0f), splat(4.0f), size);
+  const F t = at_most(size, 4.0f);
   const F big = splat(1.0f) - exp_f(-fma(t, polynomial(big_c, t), t));
   const F small = fma(x, polynomial(small_c, x * x), x);
   return select(size < splat(0.92f), small, copy_sign(big, x));
@@ -79,7 +86,7 @@ OD_INLINE F erf_f(F x) {
 // exp(x) - 1, for x up to 80.
 OD_INLINE F expm1_f(F x) {
   constexpr float c[] = {4.999999305e-01f, 1.666651479e-01f, 4.166845679e-02f, 8.369418847e-03f, 1.381314439e-03f};
-  x = select(x < splat(-30.0f), splat(-30.0f), x);
+  x = at_least(x, -30.0f);
   const F magic = splat(kWhole);
   const F shifted = fma(x, splat(1.44269504f), magic);
   const F whole = shifted - magic;
@@ -105,7 +112,7 @@ OD_INLINE F softplus_f(F x) {
 
 // x * tanh(log(1 + exp(x))): the tangent is that of e * (e + 2) and the same plus 2.
 OD_INLINE F mish_f(F x) {
-  const F e = exp_f(select(x > splat(20.0f), splat(20.0f), x));
+  const F e = exp_f(at_most(x, 20.0f));
   const F n = e * (e + splat(2.0f));
   return x * (n / (n + splat(2.0f)));
 }

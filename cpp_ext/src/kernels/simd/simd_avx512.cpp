@@ -38,6 +38,13 @@ OD_INLINE F add_pairs(F sum, F a, F b) {
   return sum;
 }
 OD_INLINE I widen_u16(const uint16_t* p, int n) { return (I)_mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_maskz_loadu_epi16(lane_mask(n), p)); }
+// A NaN of x stays one.
+#define OD_BOUNDS 1
+OD_INLINE F at_most(F x, float limit) { return (F)_mm512_maskz_min_ps(0xFFFF, _mm512_set1_ps(limit), (__m512)x); }
+OD_INLINE F at_least(F x, float limit) { return (F)_mm512_maskz_max_ps(0xFFFF, _mm512_set1_ps(limit), (__m512)x); }
+// x * 2^power for whole powers, rounded once.
+#define OD_SCALES 1
+OD_INLINE F scaled(F x, F power) { return (F)_mm512_maskz_scalef_ps(0xFFFF, (__m512)x, (__m512)power); }
 OD_INLINE F root(F x) { return (F)_mm512_maskz_sqrt_ps(0xFFFF, (__m512)x); }
 using D = double __attribute__((vector_size(64)));
 OD_INLINE D fma_wide(D a, D b, D c) { return (D)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
