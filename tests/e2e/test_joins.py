@@ -78,6 +78,38 @@ CASES = {
         4,
         below=5003,
     ),
+    # Every tile looks at all indices; updates of one row add up in their order.
+    "scattered rows": Case(
+        "float[3001, 100] x, int64[577, 1] i, float[577, 100] u",
+        "float[3001, 100] y",
+        'y = ScatterND<reduction = "add">(x, i, u)',
+        12,
+        below=3001,
+    ),
+    "scattered along columns": Case(
+        "float[7, 5003] x, int64[7, 3131] i, float[7, 3131] u",
+        "float[7, 5003] y",
+        "y = ScatterElements<axis = 1>(x, i, u)",
+        12,
+        below=5003,
+    ),
+    # Reflected rows of the image come in reverse, which steps add up as they lie.
+    "sampled": Case(
+        "float[2, 5, 61, 47] x, float[2, 33, 29, 2] p",
+        "float[2, 5, 33, 29] y",
+        'y = GridSample<padding_mode = "reflection">(x, p)',
+        12,
+    ),
+    "the best": Case(
+        "float[37, 5003] x",
+        "float[37, 9] y, int64[37, 9] z",
+        "y, z = TopK<axis = 1>(x, k)",
+        12,
+        values=(("k", (9,)),),
+    ),
+    "cumulated": Case(
+        "float[5, 301, 77] x", "float[5, 301, 77] y", "y = CumSum(x, a)", 12, values=(("a", (1,)),)
+    ),
     # Two outputs: the second is the sum that the first is made of.
     "normalise": Case(
         "float[1, 300, 130] x, float[1, 300, 130] r",
