@@ -74,7 +74,8 @@ def dft(b: Body) -> tuple[str, ...]:
 @body("STFT", since=17)
 def stft(b: Body) -> tuple[str, ...]:
     """A convolution along blocks of ``step`` samples, which are its channels; frames begin at blocks."""
-    batch, samples, parts = shape = b.shape(0, 3)
+    batch, samples, _ = shape = b.shape(0, 3)
+    parts = _parts(b, shape)
     step, window, onesided = b.number(1, 0), b.constant_of(2), bool(b.attributes["onesided"])
     if b.input(2) and window is None:
         raise b.refusal(f"window {b.input(2)!r}, which is computed", "a constant")
@@ -82,7 +83,7 @@ def stft(b: Body) -> tuple[str, ...]:
     if step < 1 or not 1 <= length <= samples or (window is not None and window.size != length):
         given = f"frame_step {step} and frame_length {length} of {samples} samples"
         raise b.refusal(given, "frames within the signal, as long as their window")
-    if onesided and _parts(b, shape) == 2:
+    if onesided and parts == 2:
         raise b.refusal("onesided of complex samples", "real ones")
     frames, count = (samples - length) // step + 1, length // 2 + 1 if onesided else length
     blocks = -(-length // step)  # of a frame

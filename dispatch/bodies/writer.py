@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
@@ -76,6 +76,19 @@ class Body:
     def floats(self, array: Any) -> str:
         """A constant in the type of the node's first input."""
         return self.constant(array, self.value(0).dtype)
+
+    def widened(self, index: int) -> str:
+        """An input in float32, in which places have to be computed."""
+        if self.value(index).dtype == np.float32:
+            return self.input(index)
+        return self.op("Cast", self.input(index), to=TensorProto.FLOAT)
+
+    def like(self, x: str, index: int) -> str:
+        """A float32 result in the type of an input."""
+        dtype = self.value(index).dtype
+        if dtype is None or dtype == np.float32:
+            return x
+        return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(dtype))
 
     def reshaped(self, x: str, *sizes: int) -> str:
         return self.op("Reshape", x, self.constant(sizes, np.int64))

@@ -40,11 +40,10 @@ def blamed(error: KernelError | SimulationError, step: DeviceStep) -> None:
 
 def _advise(error: KernelError, step: DeviceStep) -> None:
     """Writes what to do about a custom kernel, or about data, into ``error``."""
-    if error.status == CODES["index"]:
-        error.given, _, error.accepted = error.given.partition("; accepted: ")
-        error.remedy = "correct the data that the node gets: indices, or lengths"
-        return
     own = next((used for used in used_kernels([step]) if f"{used.name}: " in error.given), None)
     if own is not None:
         error.accepted = f"calls that {own.name} computes"
         error.remedy = f"correct it in {own.origin}: `onedispatch kernel check` runs its members one by one"
+    elif error.status == CODES["index"]:
+        error.given, _, error.accepted = error.given.partition("; accepted: ")
+        error.remedy = "correct the data that the node gets: indices, or lengths"

@@ -244,6 +244,8 @@ class Kernel:
     # everywhere ("steps"); both, also where weights lie in panels, as chunks had them, and with results that
     # go where their tensor lies ("panels").
     joins: Joins = "no"
+    # Dimensions whose members are positions for the kernel, not only where chunks begin: none is cut in two.
+    positions: tuple[str, ...] = ()
     summary: str = ""
     members: bool = False
     ulp: int = 1
@@ -338,6 +340,8 @@ class Kernel:
             raise self._refuse("joins", repr(self.joins), ", ".join(map(repr, JOINS)))
         if self.joins in ("columns", "steps") and not self.reduces:
             raise self._refuse("joins", repr(self.joins), "that with a reduction")
+        if not set(self.positions) <= set(self.dims):
+            raise self._refuse("positions", ", ".join(self.positions), f"dimensions: {', '.join(self.dims)}")
         if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
             accepted = f"a multiple of {INSTRUCTION_BYTES}, above 0: what it takes of program memory"
             raise self._refuse("code_bytes", self.code_bytes, accepted)

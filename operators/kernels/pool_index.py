@@ -50,6 +50,7 @@ POOL_INDEX = declare(
             *(Scalar(name, high=(1 << 31) - 1, default=0) for name in ("plane", "row_step", "column_step")),
         ),
         cost=_cost(),
+        positions=("c", "oh", "ow"),
         # ASSUMPTION: 80 instructions: a loop of windows, its first taps, edges.
         code_bytes=1280,
         summary="largest value of the window of every output element, and the position of the first that is "

@@ -68,6 +68,7 @@ SCATTER = declare(
         ),
         cost=_cost(),
         joins="steps",
+        positions=("a",),
         # ASSUMPTION: 128 instructions: a filter of indices, loops over rows and elements for each function.
         code_bytes=2048,
         summary="out = x, then out[o][index[o][k][i][w]][i][w] = mode(it, updates[o][k][i][w]), k by k",

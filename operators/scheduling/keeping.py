@@ -117,13 +117,15 @@ def cut_at(nest: Nest, period: int) -> Nest:
     kernels that name theirs see the inner one."""
     if nest.kernel.members or len(nest.dims) == MAX_DIMS:
         return nest
+    counted_by = {nest.roles[name] for name in nest.kernel.positions}
     for output in nest.outputs:
         for d, dim in enumerate(nest.dims):
             step = _step(output, d)
             if step is None or step >= period or step * dim.extent <= period or period % step:
                 continue
             inner = period // step
-            fixed = dim.whole or dim.padding or any(d <= other for other in _packed_dims(nest))
+            packed = any(d <= other for other in _packed_dims(nest))
+            fixed = dim.whole or dim.padding or packed or d in counted_by
             if dim.extent % inner == 0 and not fixed and inner % dim.multiple == 0:
                 return _cut_all(nest, d, inner)
     return nest

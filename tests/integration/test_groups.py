@@ -254,6 +254,17 @@ def test_dimensions_are_cut_into_whole_words_of_every_view(planned: Planned, wha
     check_same(model_of(text), "npu1", "bf16")
 
 
+@pytest.mark.parametrize("shape", [(1, 64, 32, 32), (2, 64, 16, 16)])
+def test_positions_count_in_the_tensor_where_its_dimensions_could_be_cut(
+    planned: Planned, shape: tuple[int, ...]
+) -> None:
+    text = "a = Relu(x) y, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)"
+    dims = ", ".join(map(str, shape))
+    model = model_of(f"g (float[{dims}] x) => (float y, int64 i) {{ {text} }}")
+    check_same(model, "npu2")
+    assert planned()
+
+
 @pytest.mark.parametrize(("device", "rows", "columns"), [("npu2", 14, 7), ("npu2", 6, 6), ("npu1", 9, 3)])
 def test_fewer_columns_share_what_all_have_no_shares_of(
     planned: Planned, whatever_fits: None, device: str, rows: int, columns: int

@@ -31,7 +31,8 @@ def ran(op: str, opset: int, feed: Arrays, constants: Arrays, order: str, **attr
         for name, one in feed.items()
     ]
     held = [numpy_helper.from_array(np.asarray(one), name) for name, one in constants.items()]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    kind = helper.np_dtype_to_tensor_dtype(feed["x"].dtype)
+    output = helper.make_tensor_value_info("y", kind, None)
     graph = helper.make_graph([node], "g", inputs, [output], held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     session = od.InferenceSession(model, fallback="error")
@@ -129,6 +130,33 @@ def test_roi_align_at_and_beyond_the_borders(batch: int, mode: str) -> None:
     np.testing.assert_allclose(y, wanted, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_places_are_computed_in_float32(dtype: str) -> None:
+    """Of a large picture halves could not say where an element lies."""
+    x = np.sin(np.arange(600) / 40).astype(dtype) * np.ones((1, 1, 8, 1), dtype)
+    corners = np.array([[500, 1, 570, 6], [37, 2, 93, 5]], dtype)
+    sizes = {"output_height": 2, "output_width": 9, "sampling_ratio": 2}
+    feed = {"x": x, "r": corners}
+    y = ran("RoiAlign", 16, feed, {"of": np.zeros(2, np.int64)}, "x r of", **sizes)
+    places = corners[:, :1] - 0.5 + (corners[:, 2:3] - corners[:, :1]) * (np.arange(18) + 0.5) / 18
+    seen = np.interp(places, np.arange(600), x[0, 0, 0].astype(np.float64)).reshape(2, 9, 2).mean(axis=2)
+    np.testing.assert_allclose(y[:, 0, 0], seen, rtol=0, atol=1e-3 if dtype == "float16" else 1e-5)
+
+
+WRONG = [(1, [0, 1]), (1, [-1, 0]), (2, [0, 2]), (2, [0, -1]), (2, [-3, 0])]
+
+
+@pytest.mark.parametrize(("batch", "wrong"), WRONG)
+def test_regions_of_pictures_that_there_are_not_end_the_run(batch: int, wrong: list[int]) -> None:
+    feed = {"x": floats(batch, 3, 9, 9), "r": np.array([[1, 1, 4, 4]] * 2, np.float32), "of": np.array(wrong)}
+    sizes = {"output_height": 2, "output_width": 2, "sampling_ratio": 1}
+    with pytest.raises(od.KernelError, match="index"):
+        ran("RoiAlign", 16, feed, {}, "x r of", **sizes)
+    with pytest.raises(od.UnsupportedModelError) as caught:
+        ran("RoiAlign", 16, {name: feed[name] for name in "xr"}, {"of": feed["of"]}, "x r of", **sizes)
+    assert "batch_indices from" in str(caught.value)
+
+
 def test_deform_conv_with_all_that_it_may_have() -> None:
     x, w, bias = floats(2, 8, 11, 9), floats(6, 4, 2, 3), floats(6)
     offsets, mask = 2 * floats(2, 2 * 6 * 2, 6, 4), floats(2, 2 * 6, 6, 4)
@@ -159,6 +187,7 @@ def test_the_mask_of_dropout_outside_of_training() -> None:
 
 
 REFUSED = {
+    "STFT: x: tensor(float)[1, 64, 3]": ("STFT", "x step _ length", {"onesided": 0}, {"x": floats(1, 64, 3)}),
     "STFT: window 'window', which is computed": ("STFT", "x step window", {}, {"window": floats(64)}),
     "DFT: a matrix of 52428800 elements": ("DFT", "x n", {"onesided": 0}, {}),
 }
@@ -168,7 +197,7 @@ REFUSED = {
 def test_what_a_body_cannot_say_is_refused_with_the_reason(reason: str) -> None:
     op, order, attributes, computed = REFUSED[reason]
     feed = {"x": floats(1, 200, 1), **computed}
-    constants = {"step": np.int64(8), "n": np.int64(1 << 17)}
+    constants = {"step": np.int64(8), "n": np.int64(1 << 17), "length": np.int64(8)}
     left = {name: one for name, one in constants.items() if name in order.split() and name not in feed}
     with pytest.raises(od.UnsupportedModelError) as caught:
         ran(op, 17, feed, left, order, **attributes)

@@ -85,13 +85,22 @@ class Pool final : public Kernel {
     };
     auto* across = static_cast<int32_t*>(scratch(kScratchRow, static_cast<size_t>(w.columns) * 4));
     for (int c = 0; c < w.columns; ++c) across[c] = leading(w.first_column(call) + int64_t{c} * w.sw, w.dw, w.kw);
+    int edge = 0;  // columns whose windows begin outside of x; the others' first elements are neighbours
+    while (edge < w.columns && across[edge] != 0) ++edge;
     for (int r = 0; r < w.rows; ++r) {
       const int32_t* offsets = taps.offsets + leading(w.first_row(call) + int64_t{r} * w.sh, w.dh, w.kh) * w.kw;
-      for (int c = 0; c < w.columns; ++c) {
-        const float first = taps.plane[r * taps.plane_row + offsets[across[c]] + c];
+      const float* x = taps.plane + r * taps.plane_row;
+      const int end = any_nan(x + offsets[0] + edge, w.columns - edge) ? w.columns : edge;
+      for (int c = 0; c < end; ++c) {
+        const float first = x[offsets[across[c]] + c];
         if (std::isnan(first)) taps.out[r * taps.out_row + c] = first;
       }
     }
+  }
+  static bool any_nan(const float* x, int n) {
+    uint32_t any = 0;
+    for (int i = 0; i < n; ++i) any |= x[i] != x[i] ? 1 : 0;
+    return any != 0;
   }
 
   // Cells of one window line that count: coordinates first, first + step, ... in [-before, extent + after).
