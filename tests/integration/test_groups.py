@@ -75,16 +75,6 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
     return lambda: found[0]
 
 
-@pytest.fixture
-def whatever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps what can be kept at any cost."""
-
-    def cycles(schedule: Schedule, known: float | None) -> float:
-        return 1.0 - 0.3 * sum(schedule.kept)
-
-    monkeypatch.setattr(group_costs, "_cycles", cycles)
-
-
 def check_same(model: onnx.ModelProto, device: Any, precision: str = "fp32") -> od.CompiledModel:
     """Grouped (returned) and not, by the engine and played, on threads or not: the same bits and time."""
     plain = od.InferenceSession(
