@@ -25,7 +25,7 @@ namespace scalar = params::gemm::scalar;
 
 constexpr int kFewRows = 2;
 constexpr int kColumns = 48;    // that tiles of registers take at once; at every level of SIMD they fill its vectors
-constexpr int kLeastRows = 64;  // that pay for copying the columns they are multiplied with
+constexpr int kLeastRows = 32;  // that pay for copying the columns they are multiplied with
 
 void multiply(const GemmF32& g) { simd().gemm_f32(g); }
 void multiply(const GemmI32& g) { simd().gemm_i32(g); }
