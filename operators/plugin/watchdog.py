@@ -9,6 +9,7 @@ ever is beyond it.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class _Watch:
         with self.lock:
             outer = self.running.get(threading.get_ident())
             self.running[threading.get_ident()] = entry
-            if self.thread is None or not self.thread.is_alive():  # a forked child has none either
+            if self.thread is None or not self.thread.is_alive():
                 self.thread = threading.Thread(target=self._look, name="onedispatch watchdog", daemon=True)
                 self.thread.start()
             return outer
@@ -78,6 +79,12 @@ class _Watch:
                 self.running.pop(threading.get_ident(), None)
             else:
                 self.running[threading.get_ident()] = outer
+
+    def renew(self) -> None:
+        """In a forked child: the thread that looks is the parent's, and may have held the lock."""
+        own = threading.get_ident()
+        self.lock, self.thread = threading.Lock(), None
+        self.running = {own: self.running[own]} if own in self.running else {}
 
     def _look(self) -> None:
         idle = time.monotonic()
@@ -98,6 +105,7 @@ class _Watch:
 
 
 _WATCH = _Watch()
+os.register_at_fork(after_in_child=_WATCH.renew)
 
 
 class _Settled(BaseException):

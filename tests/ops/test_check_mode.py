@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from onedispatch.dispatch.check import child
 from onedispatch.dispatch.check.child import CheckReport, run_in_child
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.dispatch.cli.kernel import app
+from onedispatch.operators.plugin import watchdog
 from onedispatch.operators.plugin.boxes import MemberBox, partitions, singles
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import failed
@@ -209,6 +211,27 @@ def test_a_child_leaves_the_garbage_of_its_parent_alone() -> None:
     del ring
     report = run_in_child(lambda reporter: print(gc.collect()), 5.0)
     assert report.findings == [] and report.ended
+
+
+def test_a_child_needs_no_lock_that_the_watch_of_its_parent_holds() -> None:
+    """Its thread looks at bodies that run twenty times a second, and may do so while another one forks."""
+    watch, release = watchdog._WATCH, threading.Event()
+
+    def look() -> None:
+        with watch.lock:
+            held.set()
+            release.wait()
+
+    held, looking = threading.Event(), threading.Thread(target=look)
+    looking.start()
+    held.wait()
+    try:
+        report = run_in_child(lambda reporter: watchdog.watched(lambda: None, 5.0), 5.0)
+    finally:
+        release.set()
+        looking.join()
+    assert report.findings == [] and report.ended
+    assert watchdog.watched(lambda: 3, 5.0) == 3
 
 
 def test_a_child_that_says_nothing_is_ended() -> None:
