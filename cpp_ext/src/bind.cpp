@@ -26,6 +26,7 @@
 #include "bind_members.h"
 #include "bind_prints.h"
 #include "bind_reports.h"
+#include "kernels/simd/simd.h"
 #include "program/charge.h"
 #include "program/signal_guard.h"
 #include "program/image.h"
@@ -439,36 +440,13 @@ void bind_attach(py::module_& m) {
       py::arg("bo"), py::arg("address"), py::arg("size"), py::arg("written"));
 }
 
-struct Rows {
-  uint8_t* at;
-  int64_t pitch;
-  uint8_t* operator[](int64_t row) const { return at + row * pitch; }
-};
-
-// Rows of so few bytes that a call for each would take longer than they do.
-template <size_t bytes>
-void copy_short(Rows to, Rows from, int64_t rows) {
-  for (int64_t i = 0; i < rows; ++i) std::memcpy(to[i], from[i], bytes);
-}
-
-void copy_rows(Rows to, Rows from, size_t bytes, int64_t rows) {
-  switch (bytes) {
-    case 1: return copy_short<1>(to, from, rows);
-    case 2: return copy_short<2>(to, from, rows);
-    case 3: return copy_short<3>(to, from, rows);
-    case 6: return copy_short<6>(to, from, rows);
-    default:
-      for (int64_t i = 0; i < rows; ++i) std::memcpy(to[i], from[i], bytes);
-  }
-}
-
 // The caller keeps the memory behind both addresses.
 void bind_copy_rows(py::module_& m) {
   m.def(
       "copy_rows",
-      [](uintptr_t to, int64_t to_pitch, uintptr_t from, int64_t from_pitch, size_t size, int64_t rows) {
+      [](uintptr_t to, ptrdiff_t to_pitch, uintptr_t from, ptrdiff_t from_pitch, int size, int rows) {
         const Released release;
-        copy_rows({reinterpret_cast<uint8_t*>(to), to_pitch}, {reinterpret_cast<uint8_t*>(from), from_pitch}, size, rows);
+        onedispatch::kernels::simd().copy_byte_rows(reinterpret_cast<const uint8_t*>(from), from_pitch, 1, reinterpret_cast<uint8_t*>(to), to_pitch, rows, size);
       },
       py::arg("to"), py::arg("to_pitch"), py::arg("source"), py::arg("source_pitch"), py::arg("size"), py::arg("rows"));
 }

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import onnx
 from onnx import inliner
 
 from onedispatch.dispatch.bodies import plain, sampled, spectra  # noqa: F401 - what they register
-from onedispatch.dispatch.bodies.writer import has_written_body, written_body
+from onedispatch.dispatch.bodies.writer import has_written_body, write_body
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph, Node, Value
 from onedispatch.dispatch.frontend.importer import import_model
@@ -57,11 +56,11 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
     outputs = [graph.value(name) for name in node.writes if name in wanted]
     opset = graph.opset_of(node)
     own = replace(graph, opsets={**graph.opsets, node.domain: opset})
-    if has_written_body(node.op_type, node.domain, opset):
-        written = written_body(own, node, outputs, _defaults_of(node, opset) | dict(node.attributes))
-        return _with_constants(import_model(written), graph, given)
     model = sub_model(own, [node], given, outputs, {})
     _take_defaults(model.graph.node[0], opset)
+    if has_written_body(node.op_type, node.domain, opset):
+        write_body(own, model)
+        return _with_constants(import_model(model), graph, given)
     try:
         inlined = inliner.inline_selected_functions(
             model, [(node.domain, node.op_type)], exclude=False, inline_schema_functions=True
@@ -84,13 +83,6 @@ def _squeeze_rows_alone(body: onnx.GraphProto) -> None:
                 axes = f"{inner.output[0]}//axes"
                 inner.input.append(axes)
                 branch.node.insert(0, onnx.helper.make_node("Constant", [], [axes], value_ints=[1]))
-
-
-def _defaults_of(node: Node, opset: int) -> dict[str, Any]:
-    attributes = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
-    found = {name: one.default_value for name, one in attributes.items() if one.default_value.type}
-    values = {name: onnx.helper.get_attribute_value(one) for name, one in found.items()}
-    return {name: one.decode() if isinstance(one, bytes) else one for name, one in values.items()}
 
 
 def _take_defaults(node: onnx.NodeProto, opset: int) -> None:

@@ -3,26 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.transactions.base.errors import ModelError
 
 
 class Body:
     """What a function writes in place of ``node``: ``op`` writes a node and returns the name of its result.
 
-    Attributes of ``node`` that it omits have their defaults.
+    ``node`` has all of its attributes, those too that the model leaves to their defaults.
     """
 
-    def __init__(self, graph: Graph, node: Node, attributes: Mapping[str, Any]) -> None:
-        self._graph, self._node, self.attributes = graph, node, attributes
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self._graph, self._node, self.attributes = graph, node, node.attributes
         self.opset = graph.opset_of(node)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Array] = {}
@@ -120,22 +120,22 @@ def has_written_body(op_type: str, domain: str, opset: int) -> bool:
     return not domain and op_type in _WRITERS and opset >= _WRITERS[op_type][1]
 
 
-def written_body(
-    graph: Graph, node: Node, outputs: list[Value], attributes: Mapping[str, Any]
-) -> onnx.ModelProto:
-    """Returns our body of ``node`` as a model. Raises ``ModelError`` where it has none."""
-    written = Body(graph, node, attributes)
-    results = _WRITERS[node.op_type][0](written)
-    wanted = {value.name for value in outputs}
-    given = [graph.value(name) for name in node.reads]
-    model = sub_model(graph, [], given, outputs, {})
+def write_body(graph: Graph, model: onnx.ModelProto) -> None:
+    """Puts our body in place of the one node of ``model``, a node of ``graph`` with all of its attributes.
+
+    Raises ``ModelError`` where there is none for it.
+    """
+    node = read_node(model.graph.node[0], graph.opsets, graph.ir_version)
+    assert isinstance(node, Node)  # no Constant
+    written = Body(graph, node)
+    results = dict(zip(node.outputs, _WRITERS[node.op_type][0](written), strict=False))
+    del model.graph.node[:]
     model.graph.node.extend(written.nodes)
-    for made, name in zip(results, node.outputs, strict=False):
-        if name in wanted:
-            model.graph.node.append(helper.make_node("Identity", [made], [name], name=f"result_{name}"))
+    for output in model.graph.output:
+        name = output.name
+        model.graph.node.append(helper.make_node("Identity", [results[name]], [name], name=f"result_{name}"))
     used = {name for one in model.graph.node for name in one.input}
     arrays = (
         numpy_helper.from_array(array, name) for name, array in written.constants.items() if name in used
     )
     model.graph.initializer.extend(arrays)
-    return model

@@ -144,7 +144,18 @@ class DeviceSession:
 class _Port:
     """A slot, and views of its place in the mapped buffer: making them takes longer than a small copy."""
 
-    __slots__ = ("_at", "_attached", "_buffer", "_is_whole", "_rows", "grid", "is_padded", "name", "slot")
+    __slots__ = (
+        "_at",
+        "_attached",
+        "_buffer",
+        "_copy",
+        "_is_whole",
+        "_rows",
+        "grid",
+        "is_padded",
+        "name",
+        "slot",
+    )
 
     def __init__(self, slot: Slot, buffer: Any) -> None:
         self.slot = slot
@@ -155,12 +166,13 @@ class _Port:
         self._rows = slot.view(_map(buffer))
         self.grid = self._rows.shape
         self._is_whole = not slot.is_padded and buffer.size() == slot.nbytes >= _LEAST_ATTACHED
+        self._copy = _copy_rows if slot.is_padded else np.copyto
         self._attached: Array | None = None  # where runs read or write instead
 
     def write(self, array: Array) -> None:
         if self._attach(array, False):
             return
-        _copy_rows(self._rows, array.reshape(self.grid))
+        self._copy(self._rows, array.reshape(self.grid))
 
     def begin(self, target: Array | None, reads: Sequence[_Port]) -> None:
         """Counts all as unwritten. The run may write into ``target``, or else a new array."""
@@ -181,13 +193,10 @@ class _Port:
         """The tensor, copied where it is the buffer's, which is used again: into ``target`` where it fits."""
         if self._attached is not None:
             return self._attached
-        made = (
-            target
-            if target is not None and self._fits(target)
-            else np.empty(self.slot.shape, self.slot.dtype)
-        )
-        _copy_rows(made.reshape(self.grid), self._rows)
-        return made
+        if target is None or not self._fits(target):
+            target = np.empty(self.slot.shape, self.slot.dtype)
+        self._copy(target.reshape(self.grid), self._rows)
+        return target
 
     def end(self) -> None:
         """Lets go of an attached array."""
@@ -216,7 +225,7 @@ class _Port:
 
 
 def _copy_rows(to: Array, source: Array) -> None:
-    """Copies a matrix: NumPy calls a function for each row, which takes longer than a short one does."""
+    """Copies a matrix whose rows lie apart: NumPy calls a function for each of them."""
     alike = to.dtype == source.dtype and to.strides[1] == source.strides[1] == to.itemsize
     if alike and to.flags.writeable:
         places = (to.__array_interface__["data"][0], to.strides[0], source.__array_interface__["data"][0])

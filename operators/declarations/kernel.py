@@ -241,8 +241,8 @@ class Kernel:
     # What one call may compute instead of many, to the same bits, wherever its operands lie: tiles that are
     # neighbours along the index; those and, where inputs of neighbouring results lie together, which are then
     # added up one member after the other, the steps of their reduction ("columns"); those and the steps
-    # everywhere ("steps"); both, also where weights lie in panels, as chunks had them, and with results that
-    # go where their tensor lies ("panels").
+    # everywhere, with results that go where their tensor lies ("steps"); the same, also where weights lie in
+    # panels, as chunks had them ("panels").
     joins: Joins = "no"
     # Dimensions whose members are positions for the kernel, not only where chunks begin: none is cut in two.
     positions: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ namespace onedispatch::kernels {
 namespace {
 
 constexpr int64_t kShort = 64;       // elements of a run that are not worth a conversion by themselves
-constexpr int64_t kMostBetween = 3;  // elements that may fill up a word
+constexpr int64_t kMostBetween = 3;  // results that only fill up a word, with zeros
 
 bool is_half(uint32_t dtype) { return dtype == params::dtype::bf16 || dtype == params::dtype::f16; }
 
@@ -68,8 +68,6 @@ class Cast final : public Kernel {
  private:
   template <class T>
   void walk(const Call& call) const;
-  template <class T>
-  void walk_short(const Call& call, const Box& box, const T* chunk) const;
   void convert(const void* x, uint8_t* out, int n) const;
 
   Operand from_;
@@ -111,8 +109,12 @@ void Cast::walk(const Call& call) const {
   const Box& box = strided_.box(call, own);
   const T* chunk = reinterpret_cast<const T*>(from_.in(call));
   const int64_t n = box.size[kDims - 1], stride = box.along_run(0);
-  if (n < kShort) return walk_short(call, box, chunk);
   const uint32_t bytes = od_dtypes[to_].bytes;
+  if (n < kShort) {
+    return for_runs_together(box, strided_.bases(call), &chunk, 1, kMostBetween, [&](const T* const* x, int64_t to, int64_t count) {
+      convert(x[0], call.out + to * bytes, static_cast<int>(count));
+    });
+  }
   for_each_run(box, strided_.bases(call), [&](const Bases& from, int64_t to) {
     T gathered[kBlock];
     for (int64_t at = 0; at < n; at += kBlock) {
@@ -123,35 +125,6 @@ void Cast::walk(const Call& call) const {
       convert(stride == 1 ? x : gathered, call.out + (to + at) * bytes, count);
     }
   });
-}
-
-// Many runs are converted at once. What lies between their results only fills up words, with zeros.
-template <class T>
-void Cast::walk_short(const Call& call, const Box& box, const T* chunk) const {
-  const int64_t n = box.size[kDims - 1], stride = box.along_run(0);
-  T gathered[kBlock];
-  int64_t first = 0, count = 0;  // results that wait
-  const auto flush = [&] {
-    if (count != 0) convert(gathered, call.out + first * od_dtypes[to_].bytes, static_cast<int>(count));
-  };
-  for_each_run(box, strided_.bases(call), [&](const Bases& from, int64_t to) {
-    int64_t at = to - first;
-    if (count == 0 || at - count > kMostBetween || at + n > kBlock) {
-      flush();
-      first = to;
-      at = count = 0;
-    }
-    std::fill(gathered + count, gathered + at, T{});
-    const T* x = chunk + from[0];
-    T* const y = gathered + at;
-    if (n == 3) {  // pixels
-      y[0] = x[0], y[1] = x[stride], y[2] = x[2 * stride];
-    } else {
-      for (int64_t i = 0; i < n; ++i) y[i] = x[i * stride];
-    }
-    count = at + n;
-  });
-  flush();
 }
 
 }  // namespace

@@ -272,32 +272,14 @@ void Eltwise::walk(const Call& call, const Box& box, T* out) const {
   });
 }
 
-// Runs of few elements, many at once: what they are made of is put side by side.
 template <class T>
 void Eltwise::walk_short(const Call& call, const Box& box, T* out) const {
   const int each[kInputs] = {1, 1, 1};
-  T gathered[kInputs][kBlock];
-  const T* const parts[kInputs] = {gathered[0], gathered[1], gathered[2]};
-  const int64_t n = box.size[kDims - 1];
-  int64_t first = 0, held = 0;
-  const auto flush = [&] {
-    if (held != 0) compute(parts, each, out + first, static_cast<size_t>(held));
-    held = 0;
-  };
-  for_each_run(box, strided_.bases(call), [&](const Bases& from, int64_t to) {
-    if (held + n > kBlock || to != first + held) {
-      flush();
-      first = to;
-    }
-    for (int i = 0; i < n_in_; ++i) {
-      const auto input = static_cast<size_t>(i);
-      const T* x = reinterpret_cast<const T*>(input_[input].in(call)) + from[input];
-      T* y = gathered[input] + held;
-      for (int64_t j = 0; j < n; ++j) y[j] = x[j * box.along_run(i)];
-    }
-    held += n;
+  const T* chunk[kInputs] = {};
+  for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) chunk[i] = reinterpret_cast<const T*>(input_[i].in(call));
+  for_runs_together(box, strided_.bases(call), chunk, n_in_, 0, [&](const T* const* x, int64_t to, int64_t count) {
+    compute(x, each, out + to, static_cast<size_t>(count));
   });
-  flush();
 }
 
 // Every element on its own: their distances differ. A run of the elements that the one before was made of is the same.

@@ -35,25 +35,33 @@ inline int64_t index_at(uint32_t bytes, const uint8_t* chunk, int64_t element) {
   return bytes == 8 ? index_at<int64_t>(chunk, element) : index_at<int32_t>(chunk, element);
 }
 
-// Calls use(which, place) for those of `n` indices that count to one of the `size` members from `first` on. False where
-// one is outside of the axis that must not be: then the caller says which.
-template <class Use>
-bool for_found(uint32_t bytes, const uint8_t* indices, int64_t n, int64_t extent, int64_t first, int64_t size, bool lenient, Use use) {
+// Those of some indices that count to members of interest, until this thread looks for others.
+struct FoundIndices {
+  const int32_t* which;  // null: every index; those whose places are below zero count to none
+  const int32_t* place;  // behind the first member of interest
+  int64_t count;
+  bool outside;  // one is outside of the axis
+
+  template <class Use>
+  void for_each(Use use) const {  // use(which, place)
+    for (int64_t i = 0; which != nullptr && i < count; ++i) use(which[i], place[i]);
+    for (int64_t i = 0; which == nullptr && i < count; ++i)
+      if (!outside || place[i] >= 0) use(i, place[i]);
+  }
+};
+
+// Which of `n` indices of so many bytes count to one of the `size` members from `first` on.
+inline FoundIndices find_indices(uint32_t bytes, const uint8_t* indices, int64_t n, int64_t extent, int64_t first, int64_t size) {
   const auto count = static_cast<size_t>(n);
   auto* const place = static_cast<int32_t*>(scratch(kScratchPlan, count * sizeof(int32_t)));
   if (first == 0 && size == extent) {
     const uint32_t seen = simd().places(bytes, indices, extent, first, size, place, count);
-    if (!lenient && (seen & kSomeOutside) != 0) return false;
-    for (int64_t i = 0; i < n; ++i)
-      if (!lenient || place[i] >= 0) use(i, place[i]);
-    return true;
+    return {nullptr, place, n, (seen & kSomeOutside) != 0};
   }
   auto* const which = static_cast<int32_t*>(scratch(kScratchColumns, count * sizeof(int32_t)));
   size_t found = 0;
   const uint32_t seen = simd().found_places(bytes, indices, extent, first, size, which, place, count, &found);
-  if (!lenient && (seen & kSomeOutside) != 0) return false;
-  for (size_t i = 0; i < found; ++i) use(which[i], place[i]);
-  return true;
+  return {which, place, static_cast<int64_t>(found), (seen & kSomeOutside) != 0};
 }
 
 // Ends the run: `given` is no coordinate along an axis of `extent`.

@@ -3,6 +3,7 @@
 // the order of k. A tile keeps its part of the result while indices and updates stream by.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "indexed.h"
@@ -126,9 +127,10 @@ class Scatter final : public Kernel {
   bool run_rows(const Call& call, const uint8_t* indices, const T* updates, int64_t held) const;
   template <uint32_t how, class T>
   bool run_lines(const Call& call, const uint8_t* indices, const T* updates, int64_t held) const;
-  template <class Use>
-  bool for_found(const Call& call, const uint8_t* indices, int64_t n, Use use) const {
-    return kernels::for_found(index_bytes_, indices, n, extent_, call.origin[roles_[kA]], tile_[kA], lenient_, use);
+  // Of those that fall into the tile; none where one is outside that must not be.
+  std::optional<FoundIndices> find(const Call& call, const uint8_t* indices, int64_t n) const {
+    const FoundIndices found = find_indices(index_bytes_, indices, n, extent_, call.origin[roles_[kA]], tile_[kA]);
+    return found.outside && !lenient_ ? std::nullopt : std::optional(found);
   }
   void look_outside(const Call& call, const uint8_t* indices, int64_t held, const int32_t* at) const;
   template <uint32_t how, class T>
@@ -217,8 +219,9 @@ bool Scatter::run_rows(const Call& call, const uint8_t* indices, const T* update
   const int64_t by_k = updates_.axes[kA].stride, step = updates_.axes[kW].stride;
   for (int64_t o = 0; o < tile_[kO]; ++o) {
     const T* from = updates + o * updates_.axes[kO].stride;
-    const auto put = [&](int64_t k, int64_t a) { apply_row<how>(place_of<T>(call, o, a, 0), from + k * by_k, step, held); };
-    if (!for_found(call, indices + o * index_.axes[kO].stride * index_bytes_, call.k_count, put)) return false;
+    const auto found = find(call, indices + o * index_.axes[kO].stride * index_bytes_, call.k_count);
+    if (!found) return false;
+    found->for_each([&](int64_t k, int64_t a) { apply_row<how>(place_of<T>(call, o, a, 0), from + k * by_k, step, held); });
   }
   return true;
 }
@@ -234,7 +237,9 @@ bool Scatter::run_lines(const Call& call, const uint8_t* indices, const T* updat
         const int64_t first = o * index_.axes[kO].stride + k * index_.axes[kA].stride + i * index_.axes[kI].stride;
         const T* from = updates + o * updates_.axes[kO].stride + k * updates_.axes[kA].stride + i * updates_.axes[kI].stride;
         T* const out = place_of<T>(call, o, 0, i);
-        if (!for_found(call, indices + first * index_bytes_, held, [&](int64_t w, int64_t a) { apply<how>(out[a * a_out + w], from[w * step]); })) return false;
+        const auto found = find(call, indices + first * index_bytes_, held);
+        if (!found) return false;
+        found->for_each([&](int64_t w, int64_t a) { apply<how>(out[a * a_out + w], from[w * step]); });
       }
     }
   }

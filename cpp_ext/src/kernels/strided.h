@@ -124,6 +124,40 @@ void for_each_run(const Box& box, const Bases& bases, Body body) {
   }
 }
 
+// Puts short runs side by side: calls use(elements of each input, the first result that they are of, how many) for many
+// runs at once. Where at most `between` results lie between two runs, zeros stand for what they are made of.
+template <class T, class Use>
+void for_runs_together(const Box& box, const Bases& bases, const T* const* chunks, int n_in, int64_t between, Use use) {
+  const int64_t n = box.size[kDims - 1];
+  T gathered[kInputs][kBlock];
+  const T* const parts[kInputs] = {gathered[0], gathered[1], gathered[2]};
+  int64_t first = 0, count = 0;
+  const auto flush = [&] {
+    if (count != 0) use(parts, first, count);
+  };
+  for_each_run(box, bases, [&](const Bases& from, int64_t to) {
+    int64_t at = to - first;
+    if (count == 0 || at - count > between || at + n > kBlock) {
+      flush();
+      first = to;
+      at = count = 0;
+    }
+    for (int i = 0; i < n_in; ++i) {
+      const T* const x = chunks[i] + from[static_cast<size_t>(i)];
+      const int64_t stride = box.along_run(i);
+      for (int64_t j = count; j < at; ++j) gathered[i][j] = T{};
+      T* const y = gathered[i] + at;
+      if (n == 3) {  // pixels
+        y[0] = x[0], y[1] = x[stride], y[2] = x[2 * stride];
+      } else {
+        for (int64_t j = 0; j < n; ++j) y[j] = x[j * stride];
+      }
+    }
+    count = at + n;
+  });
+  flush();
+}
+
 template <class T>
 void gather(const T* x, int64_t stride, T* y, int n) {
   if constexpr (sizeof(T) == 4) {

@@ -93,9 +93,8 @@ class Take final : public Kernel {
   bool take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x) const;
   template <class T>
   bool take_lines(const Call& call, const uint8_t* indices, int64_t held, const T* x) const;
-  template <class Use>
-  bool for_found(const Call& call, const uint8_t* indices, int64_t n, Use use) const {
-    return kernels::for_found(index_bytes_, indices, n, extent_, call.k_first, call.k_count, false, use);
+  FoundIndices find(const Call& call, const uint8_t* indices, int64_t n) const {
+    return find_indices(index_bytes_, indices, n, extent_, call.k_first, call.k_count);
   }
   void look_for(Line& line, int64_t held) const;
   template <class T>
@@ -171,10 +170,13 @@ bool Take::take_rows(const Call& call, const uint8_t* indices, int64_t held, con
   for (int64_t o = 0; o < tile_[kO]; ++o) {
     const T* from = x + o * x_.axes[0].stride;
     T* const out = row_of<T>(call, o, 0, 0);
-    const uint8_t* own = indices + o * index_.axes[0].stride * index_bytes_;
-    const bool inside = held == 1 ? for_found(call, own, tile_[kJ], [&](int64_t j, int64_t k) { out[j * out_j] = from[k * x_k]; })
-                                  : for_found(call, own, tile_[kJ], [&](int64_t j, int64_t k) { std::memcpy(out + j * out_j, from + k * x_k, bytes); });
-    if (!inside) return false;
+    const FoundIndices found = find(call, indices + o * index_.axes[0].stride * index_bytes_, tile_[kJ]);
+    if (found.outside) return false;
+    if (held == 1) {
+      found.for_each([&](int64_t j, int64_t k) { out[j * out_j] = from[k * x_k]; });
+    } else {
+      found.for_each([&](int64_t j, int64_t k) { std::memcpy(out + j * out_j, from + k * x_k, bytes); });
+    }
   }
   return true;
 }
@@ -184,13 +186,18 @@ template <class T>
 bool Take::take_lines(const Call& call, const uint8_t* indices, int64_t held, const T* x) const {
   if (index_.axes[3].stride != 1) return false;
   const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride;
+  const uint8_t* looked_for = nullptr;  // neighbours may share their indices
+  FoundIndices found{};
   for (int64_t o = 0; o < tile_[kO]; ++o) {
     for (int64_t j = 0; j < tile_[kJ]; ++j) {
       for (int64_t i = 0; i < tile_[kI]; ++i) {
         const uint8_t* own = indices + (o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride) * index_bytes_;
+        if (own != looked_for) found = find(call, own, held);
+        if (found.outside) return false;
+        looked_for = own;
         const T* from = x + o * x_.axes[0].stride + i * x_.axes[2].stride;
         T* const out = row_of<T>(call, o, j, i);
-        if (!for_found(call, own, held, [&](int64_t w, int64_t k) { out[w] = from[k * x_k + w * x_w]; })) return false;
+        found.for_each([&](int64_t w, int64_t k) { out[w] = from[k * x_k + w * x_w]; });
       }
     }
   }

@@ -68,7 +68,7 @@ class TopK final : public Kernel {
 template <class Word>
 class Best {
  public:
-  Best(size_t n, bool largest) : n_(n), largest_(largest) { found_.reserve(2 * n); }
+  Best(size_t n, bool largest) : n_(n), better_{largest} { found_.reserve(2 * n); }
 
   void clear() {
     found_.clear();
@@ -104,15 +104,15 @@ class Best {
   static constexpr int64_t kBlock = 64;
 
   // Whether an element that follows all others is better than the worst of the best.
-  bool passes(Word value) const { return largest_ ? above(value, worst_) : above(worst_, value); }
+  bool passes(Word value) const { return better_.largest ? above(value, worst_) : above(worst_, value); }
   // The same of some, as the compiler can make vectors of it.
   bool any_passes(const Word* x, int64_t n) const {
     const Word worst = worst_;
     uint32_t any = 0;
     if (worst != worst) {
-      if (largest_) return false;
+      if (better_.largest) return false;
       for (int64_t i = 0; i < n; ++i) any |= x[i] == x[i] ? 1 : 0;
-    } else if (largest_) {
+    } else if (better_.largest) {
       for (int64_t i = 0; i < n; ++i) any |= x[i] <= worst ? 0 : 1;  // a NaN, too
     } else {
       for (int64_t i = 0; i < n; ++i) any |= x[i] < worst ? 1 : 0;
@@ -126,11 +126,6 @@ class Best {
     full_ = true;
   }
 
-  size_t n_;
-  bool largest_;
-  std::vector<Found<Word>> found_;
-  bool full_ = false;
-  Word worst_{};
   struct Better {
     bool largest;
     bool operator()(const Found<Word>& a, const Found<Word>& b) const {
@@ -138,7 +133,13 @@ class Best {
       if (above(b.value, a.value)) return !largest;
       return a.at < b.at;
     }
-  } better_{largest_};
+  };
+
+  size_t n_;
+  Better better_;
+  std::vector<Found<Word>> found_;
+  bool full_ = false;
+  Word worst_{};
 };
 
 template <class Word>

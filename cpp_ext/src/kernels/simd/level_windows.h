@@ -63,7 +63,15 @@ OD_INLINE void copy_bytes(const uint8_t* x, uint8_t* y, int n) {
   for (int i = 0; i < n; ++i) y[i] = x[i];
 }
 
+template <int N>
+OD_INLINE void copy_short_rows(const uint8_t* x, ptrdiff_t x_row, uint8_t* y, ptrdiff_t y_row, int rows) {
+  for (int r = 0; r < rows; ++r) __builtin_memcpy(y + r * y_row, x + r * x_row, N);
+}
+
 static void copy_byte_rows(const uint8_t* x, ptrdiff_t x_row, ptrdiff_t stride, uint8_t* y, ptrdiff_t y_row, int rows, int n) {
+  if (stride == 1 && n == 3) return copy_short_rows<3>(x, x_row, y, y_row, rows);
+  if (stride == 1 && n == 2) return copy_short_rows<2>(x, x_row, y, y_row, rows);
+  if (stride == 1 && n == 1) return copy_short_rows<1>(x, x_row, y, y_row, rows);
   for (int r = 0; r < rows; ++r, x += x_row, y += y_row) {
     if (stride == 1) {
       copy_bytes(x, y, n);
