@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 INTERRUPTED = 130  # 128 + SIGINT, the exit code of shells and of Typer
+_AGAIN = 0.05  # seconds after which an interrupt that was lost comes again
 _received: list[int] = []
 
 
@@ -16,6 +18,8 @@ def listen() -> None:
     """Records interrupts, which still raise; leaves the caller's own handler, or SIG_IGN, in place."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _note)
+        if sys.unraisablehook is sys.__unraisablehook__:
+            sys.unraisablehook = _lost
 
 
 def listen_while_importing() -> None:
@@ -43,6 +47,16 @@ def _end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     if issubclass(kind, KeyboardInterrupt) or pressed():  # an error of a half-done import, too
         interrupted()
     sys.__excepthook__(kind, error, trace)
+
+
+def _lost(error: Any) -> None:
+    """Sends an interrupt again that was raised where nothing may raise: in finalizers and weak references."""
+    if issubclass(error.exc_type, KeyboardInterrupt):
+        again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(error)
 
 
 def pressed() -> bool:

@@ -321,6 +321,27 @@ def test_a_command_ends_with_one_line(name: str, folder: Path) -> None:
     assert 130 in codes
 
 
+def test_an_interrupt_in_a_finalizer_is_not_lost() -> None:
+    """Python prints what is raised there, and goes on: so does an import that collects its lock just then."""
+    program = """
+import os, time
+from onedispatch.dispatch.base import ctrl_c
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), 2)
+        time.sleep(0)
+ctrl_c.listen()
+try:
+    Last()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=heed_interrupts, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def test_an_interrupt_while_python_ends_changes_nothing() -> None:
     """What was said was said: it comes when the modules are torn down, after all handlers are gone."""
     late = "class Late:\n def __del__(self, kill=os.kill, to=os.getpid()): kill(to, 2)\n"
