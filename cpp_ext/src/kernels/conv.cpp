@@ -20,11 +20,17 @@ namespace {
 namespace operand = params::conv::operand;
 namespace scalar = params::conv::scalar;
 
-constexpr int kLeastOutputs = 8;        // for vectors of them
-constexpr uint32_t kLeastSummed = 64;   // products of a sum in lanes
-constexpr int kLeastPixels = 16;        // that pay for gathering a row of weights
-constexpr size_t kPlanes = 128 * 1024;  // elements of planes at a time: 512 KB stay in L2
-constexpr size_t kFinished = 2 * 1024;   // elements of results at a time
+constexpr int kLeastOutputs = 8;            // for vectors of them
+constexpr uint32_t kLeastSummed = 64;       // products of a sum in lanes
+constexpr double kWorthTurning = 1.05;      // times as many lanes in use
+constexpr int kLeastRowsOfTile = 4;         // of registers, in products that do not wait for their own sums
+constexpr double kGathering = 10;           // pixels that are multiplied while a weight is gathered
+constexpr int kLeastPixels = 16;            // that pay for gathering a row of weights
+constexpr int kLeastRows = 32;              // that pay for copying the columns they are multiplied with
+constexpr int kColumns = 48;                // that tiles of registers take at once
+constexpr ptrdiff_t kSameSets = 4096;       // bytes from line to line of a set of L1
+constexpr size_t kPlanes = 128 * 1024;      // elements of planes at a time: 512 KB stay in L2
+constexpr size_t kFinished = 2 * 1024;      // elements of results at a time
 constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128 KB stay in L2
 
 // Of the lanes of the widest vectors, how many `n` elements use.
@@ -57,6 +63,7 @@ class Conv final : public Kernel {
     Panels outputs, channels;
     int lanes, count;  // outputs that lie together; channels, or pairs of them
     bool pairs;
+    bool one_tap;  // of windows without padding; the pixels that they read lie together, from x on
   };
   void find_pairs(const Call& call, Sources& from) const;
   Bf16Matrix bf16_weights(const Call& call, int tap) const;
@@ -64,17 +71,17 @@ class Conv final : public Kernel {
   bool is_one_pixel(const Call& call) const;
   void find_words(const Call& call, GemmF32& g, Sources& from) const;
   void find_channels(const Call& call, Sources& from) const;
+  void find_pixels(const Call& call, Sources& from) const;
   void find_weights(const Call& call, Sources& from) const;
   void gather_outputs(const Call& call, GemmF32& g, Sources& from) const;
-  bool fills_lanes(const Call& call, const GemmF32& g, const Sources& from) const;
+  bool fills_lanes(const GemmF32& g, const Sources& from) const;
   void accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const;
   void multiply_pixel(const ConvF32& c, const GemmF32& g, const Sources& from) const;
   void accumulate(const Call& call, GemmF32& g) const;
   struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const;
-  void accumulate_gathered(GemmF32& g, const Sources& from, int64_t first) const;
-
   void multiply(GemmF32 g, const Sources& from, int64_t row) const;
+  void multiply_copied(GemmF32 g, const Sources& from) const;
   void place_channels(const Operand& out);
   void finish(const Call& call, const Result<float>& result) const;
 
@@ -83,7 +90,8 @@ class Conv final : public Kernel {
   size_t out_stride_;  // from a channel to the next
   Operand w_, bias_;
   Panels w_outputs_, w_channels_, bias_outputs_;
-  bool gathers_ = false;  // weights of all panels of outputs: alone they leave lanes idle
+  // Weights of all panels of outputs are gathered, which alone leave lanes idle, or rows of a product's tile of registers.
+  bool gathers_ = false, gathers_rows_ = false;
   bool bf16_;             // x and w
   Activation activation_;
 };
@@ -113,7 +121,8 @@ Conv::Conv(const Setup& setup)
   // Where a call has them all, they may lie apart, too: as panels of one.
   const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
   if (apart) w_channels_ = {1, channels.stride};
-  gathers_ = window_.pixels() >= kLeastPixels && w_outputs_ && used_lanes(static_cast<int>(w_outputs_.length)) < used_lanes(window_.tile_c);
+  gathers_ = window_.pixels() >= kLeastPixels && w_outputs_ && used_lanes(static_cast<int>(w_outputs_.length)) * (1 + kGathering / window_.pixels()) < used_lanes(window_.tile_c);
+  gathers_rows_ = window_.pixels() >= kLeastPixels && w_outputs_ && w_outputs_.length % kLeastRowsOfTile != 0;
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
   if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
@@ -152,6 +161,20 @@ void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
   }
 }
 
+// The same of some columns at a time, brought together: rows so far apart share the few places that a cache has for them.
+void Conv::multiply_copied(GemmF32 g, const Sources& from) const {
+  const int columns = g.n;
+  const float* const b = g.b;
+  auto* const made = static_cast<float*>(scratch(kScratchPlane, (static_cast<size_t>(kColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
+  g.b = made;
+  g.b_k = kColumns;
+  for (int first = 0; first < columns; first += kColumns, g.c += kColumns) {
+    g.n = std::min(kColumns, columns - first);
+    simd().copy_rows(b + first, from.x_channel, 1, made, kColumns, g.k, g.n);
+    multiply(g, from, 0);
+  }
+}
+
 // The columns of one GEMM: `next` appends rows, and what is there is multiplied when full.
 struct Conv::Columns {
   const Conv& conv;
@@ -184,10 +207,9 @@ struct Conv::Columns {
 
 // Whether a vector of outputs serves better than one of pixels: their weights are neighbours, their sums pay for being
 // turned, and pixels would have to be copied, or leave more lanes idle.
-bool Conv::fills_lanes(const Call& call, const GemmF32& g, const Sources& from) const {
+bool Conv::fills_lanes(const GemmF32& g, const Sources& from) const {
   if (g.a_m != 1 || from.lanes < kLeastOutputs || static_cast<uint32_t>(from.count * window_.taps()) < kLeastSummed) return false;
-  int64_t first = 0;
-  return !(window_.single_tap(call, first) && window_.contiguous()) || used_lanes(from.lanes) > used_lanes(window_.pixels());
+  return !from.one_tap || used_lanes(from.lanes) > kWorthTurning * used_lanes(window_.pixels());
 }
 
 // The weights of all outputs of a channel's tap as neighbours.
@@ -209,9 +231,10 @@ void Conv::gather_outputs(const Call& call, GemmF32& g, Sources& from) const {
 
 // As many channels at once as planes of them stay in L2; what needs none is read where it lies.
 void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from) const {
+  constexpr int32_t kOneTap = 0;
   int64_t first = 0;
-  const ptrdiff_t step = window_.sw * window_.x_w.stride;
-  const int32_t* const offsets = from.pairs && step != 1 ? nullptr : window_.without_planes(call, first);
+  const ptrdiff_t step = from.one_tap ? 1 : window_.sw * window_.x_w.stride;
+  const int32_t* const offsets = from.one_tap ? &kOneTap : from.pairs && step != 1 ? nullptr : window_.without_planes(call, first);
   const bool direct = offsets != nullptr;
   ConvF32 c{};
   c.taps = window_.taps();
@@ -224,7 +247,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
   c.offsets = offsets;
   c.x_step = step;
   c.x_channel = from.x_channel;
-  c.x_row = window_.sh * window_.x_h.stride;
+  c.x_row = from.one_tap ? window_.columns : window_.sh * window_.x_h.stride;
   const int all = from.count;
   const int most = direct ? all : std::max(1, static_cast<int>(kPlanes / window_.plane_elements()));
   for (int channel = 0, count = 0; channel < all; channel += count, c.accumulate = true) {
@@ -245,16 +268,16 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
       c.columns *= c.rows;
       c.rows = 1;
     }
-    c.outputs = from.lanes;
+    c.outputs = g.m;
+    c.width = from.lanes;
+    c.next = from.w_outputs;
+    c.y = g.c;
     c.w = g.a + run.panel * from.w_channels + run.first * c.taps * g.a_k;
     if (c.taps == 1 && c.rows * c.columns == 1 && c.y_output == 1) {
       multiply_pixel(c, g, from);
       continue;
     }
-    for (int m = 0; m < g.m; m += c.outputs, c.w += from.w_outputs) {
-      c.y = g.c + m * g.c_m;
-      (from.pairs ? simd().pairs->conv : simd().conv_f32)(c);
-    }
+    (from.pairs ? simd().pairs->conv : simd().conv_f32)(c);
   }
 }
 
@@ -268,11 +291,11 @@ void Conv::multiply_pixel(const ConvF32& c, const GemmF32& g, const Sources& fro
   row.b_k = c.w_tap;
   row.b_panel = c.w_panel;
   row.more_panels = c.more_panels;
-  row.width = c.outputs;
-  row.next = from.w_outputs;
+  row.width = c.width;
+  row.next = c.next;
   row.c = g.c;
   row.m = 1;
-  row.n = g.m;
+  row.n = c.outputs;
   row.k = c.channels;
   row.accumulate = c.accumulate;
   (from.pairs ? simd().pairs->gemm : simd().gemm_f32)(row);
@@ -299,16 +322,20 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) 
   columns.flush();
 }
 
-// 1x1 windows with a stride: the outputs' elements are gathered, channel by channel.
-void Conv::accumulate_gathered(GemmF32& g, const Sources& from, int64_t first) const {
-  Columns columns(*this, g, from);
+// Of 1x1 windows: pixels that a stride leaves apart are gathered, channel by channel.
+void Conv::find_pixels(const Call& call, Sources& from) const {
+  int64_t first = 0;
+  from.one_tap = window_.single_tap(call, first);
+  if (!from.one_tap) return;
+  from.x += first;
+  if (window_.contiguous()) return;
+  const ptrdiff_t pixels = window_.pixels();
+  auto* made = static_cast<float*>(scratch(kScratchPlane, static_cast<size_t>(from.count * pixels + kOverrun) * sizeof(float)));
   for (int c = 0; c < from.count; ++c) {
-    if (g.k == columns.block) columns.flush();
-    simd().copy_rows(from.x + first + c * from.x_channel, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride,
-                     columns.next(), window_.columns, window_.rows, window_.columns);
-    ++g.k;
+    simd().copy_rows(from.x + c * from.x_channel, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride, made + c * pixels, window_.columns, window_.rows, window_.columns);
   }
-  columns.flush();
+  from.x = made;
+  from.x_channel = pixels;
 }
 
 // Narrow elements are widened: rows that the chunk has of each channel.
@@ -397,19 +424,16 @@ void Conv::accumulate(const Call& call, GemmF32& g) const {
   } else {
     find_words(call, g, from);
   }
-  if (fills_lanes(call, g, from)) {
-    if (gathers_ && !from.pairs) gather_outputs(call, g, from);
-    accumulate_in_lanes(call, g, from);
-  } else if (int64_t first = 0; !window_.single_tap(call, first)) {
-    accumulate_planes(call, g, from);
-  } else if (window_.contiguous()) {
-    g.b = from.x + first;
-    g.b_k = from.x_channel;
-    g.k = from.count;
-    multiply(g, from, 0);
-  } else {
-    accumulate_gathered(g, from, first);
-  }
+  find_pixels(call, from);
+  const bool lanes = fills_lanes(g, from);
+  if (!from.pairs && (lanes ? gathers_ : from.one_tap && gathers_rows_)) gather_outputs(call, g, from);
+  if (lanes) return accumulate_in_lanes(call, g, from);
+  if (!from.one_tap) return accumulate_planes(call, g, from);
+  g.b = from.x;
+  g.b_k = from.x_channel;
+  g.k = from.count;
+  if (from.x_channel * ptrdiff_t{sizeof(float)} % kSameSets == 0 && g.m >= kLeastRows) return multiply_copied(g, from);
+  multiply(g, from, 0);
 }
 
 void Conv::run(const Call& call) const {

@@ -27,10 +27,16 @@ static void store_outputs(Square& sums, float* y, ptrdiff_t y_output, int output
   for (int i = 0; i < outputs; ++i) store_part(y + i * y_output, (F)sums[i], pixels);
 }
 
+constexpr int kMostVectors = 3;
+constexpr int kTapsAhead = 16;  // that weights are fetched before they are used
+
+// Where the weights of each vector of outputs begin.
+using Weights = const float* [kMostVectors];
+
 // `last` outputs of the last vector. Several rows are whole ones, which lie together in y. Pixels that lie apart are
 // read where a strided window finds them, others as neighbours.
 template <bool Pairs, bool Apart, int Rows, int Columns, int Vectors>
-static void conv_tile(const ConvF32& g, const float* first_x, const float* first_w, float* y, int last) {
+static void conv_tile(const ConvF32& g, const float* first_x, const Weights& first_w, float* y, int last) {
   constexpr int kPixels = Rows * Columns;
   Square kept[Vectors]{};
   const auto outputs = [last](int v) { return v == Vectors - 1 ? last : kLanes; };
@@ -43,13 +49,17 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
   }
   const ptrdiff_t w_tap = g.w_tap, x_row = g.x_row, x_step = Apart ? g.x_step : 1;
   for (int panel = 0; panel <= g.more_panels; ++panel) {
-    const float *x = first_x + panel * g.channels * g.x_channel, *w = first_w + panel * g.w_panel;
+    const float* x = first_x + panel * g.channels * g.x_channel;
+    ptrdiff_t w = panel * g.w_panel;
     for (int c = 0; c < g.channels; ++c, x += g.x_channel) {
       for (int tap = 0; tap < g.taps; ++tap, w += w_tap) {
         const float* at = x + g.offsets[tap];
         F weights[Vectors];
 #pragma GCC unroll 3
-        for (int v = 0; v < Vectors; ++v) weights[v] = v == Vectors - 1 && last != kLanes ? load_part(w + v * kLanes, last) : (F)load_i(reinterpret_cast<const int32_t*>(w + v * kLanes));
+        for (int v = 0; v < Vectors; ++v) {
+          __builtin_prefetch(first_w[v] + w + kTapsAhead * w_tap);
+          weights[v] = v == Vectors - 1 && last != kLanes ? load_part(first_w[v] + w, last) : (F)load_i(reinterpret_cast<const int32_t*>(first_w[v] + w));
+        }
         const float* next = at;
 #pragma GCC unroll 16
         for (int p = 0; p < kPixels; ++p, next += x_step) {
@@ -69,7 +79,7 @@ static void conv_tile(const ConvF32& g, const float* first_x, const float* first
   for (int v = 0; v < Vectors; ++v) store_outputs(kept[v], y + v * kLanes * g.y_output, g.y_output, outputs(v), kPixels);
 }
 
-using ConvTile = void (*)(const ConvF32&, const float*, const float*, float*, int);
+using ConvTile = void (*)(const ConvF32&, const float*, const Weights&, float*, int);
 // [columns - 1] of one row, or two.
 template <bool Pairs, bool Apart, int Rows, int Vectors, int... Column>
 constexpr std::array<ConvTile, sizeof...(Column)> conv_tiles(std::integer_sequence<int, Column...>) {
@@ -83,7 +93,7 @@ struct ConvTiles {
 
 // Of `Vectors` vectors of outputs: rows in parts of about the same width, or two rows at once.
 template <bool Pairs, bool Apart, int Vectors>
-static void conv_outputs(const ConvF32& g, const float* w, float* y, int last) {
+static void conv_outputs(const ConvF32& g, const Weights& w, float* y, int last) {
   constexpr int kMost = most_pixels(Vectors);
   const int parts = (g.columns + kMost - 1) / kMost;
   for (int row = 0; row < g.rows;) {
@@ -103,14 +113,19 @@ static void conv_outputs(const ConvF32& g, const float* w, float* y, int last) {
   }
 }
 
+// Panels that do not fill vectors are taken one by one.
 template <bool Pairs, bool Apart>
 static void convolve(const ConvF32& g) {
-  constexpr void (*kOf[3])(const ConvF32&, const float*, float*, int) = {conv_outputs<Pairs, Apart, 1>, conv_outputs<Pairs, Apart, 2>, conv_outputs<Pairs, Apart, 3>};
+  constexpr void (*kOf[kMostVectors])(const ConvF32&, const Weights&, float*, int) = {conv_outputs<Pairs, Apart, 1>, conv_outputs<Pairs, Apart, 2>, conv_outputs<Pairs, Apart, 3>};
+  const auto weights = [&](int output) { return g.w + output / g.width * g.next + output % g.width; };
   for (int output = 0; output < g.outputs;) {
-    const int left = g.outputs - output, all = (left + kLanes - 1) / kLanes;
+    const int end = g.width % kLanes == 0 ? g.outputs : output - output % g.width + g.width;
+    const int left = (end < g.outputs ? end : g.outputs) - output, all = (left + kLanes - 1) / kLanes;
     const int vectors = all == 1 || all == 3 ? all : 2;
     const int width = vectors * kLanes < left ? vectors * kLanes : left;
-    kOf[vectors - 1](g, g.w + output, g.y + output * g.y_output, width - (vectors - 1) * kLanes);
+    Weights w{};
+    for (int v = 0; v < vectors; ++v) w[v] = weights(output + v * kLanes);
+    kOf[vectors - 1](g, w, g.y + output * g.y_output, width - (vectors - 1) * kLanes);
     output += width;
   }
 }

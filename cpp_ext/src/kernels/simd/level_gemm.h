@@ -16,31 +16,39 @@ OD_INLINE V multiply_words(V a, V b, V sum) {
   }
 }
 
+// Rows of B that are fetched before they are used: where they lie far apart, hardware prefetchers do not follow.
+constexpr int kRowsAhead = 6;
+constexpr int kPanelsAhead = 3;  // few rows of sums: B comes from memory, which takes longer
+
 template <class Word, int MR, int NV, bool Part, bool Pairs = false>
 static void tile_words(const Product<Word>& g, const Word* first_a, const Word* first_b, Word* c, int part) {
   using V = Vector<Word>;
+  const ptrdiff_t c_m = g.c_m;
   V acc[MR][NV];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
-      const Word* p = c + m * g.c_m + v * kLanes;
+      const Word* p = c + m * c_m + v * kLanes;
+      __builtin_prefetch(p, 1);  // on its way while sums are added up
       acc[m][v] = !g.accumulate ? V{} : Part && v == NV - 1 ? load_part_as(p, part) : load_as(p);
     }
   }
-  const ptrdiff_t a_m = g.a_m, a_k = g.a_k, b_k = g.b_k;
+  // Few strides and pointers, which leaves registers for all of them.
+  constexpr int kHalf = 4;
+  const ptrdiff_t a_k = g.a_k, b_k = g.b_k, a_m[kHalf] = {0, g.a_m, 2 * g.a_m, 3 * g.a_m};
   for (int panel = 0; panel <= g.more_panels; ++panel) {
-    const Word *a = first_a + panel * g.a_panel, *b = first_b + panel * g.b_panel;
-    const ptrdiff_t next = (g.more_panels - panel < 3 ? g.more_panels - panel : 3) * g.b_panel;  // hardware prefetchers do not follow to the next panel
-    for (int k = 0; k < g.k; ++k, a += a_k, b += b_k) {
+    const Word *a = first_a + panel * g.a_panel, *lower = a + (MR > kHalf ? kHalf * g.a_m : 0), *b = first_b + panel * g.b_panel;
+    const Word* ahead = b + (MR >= 4 ? kRowsAhead * b_k : (g.more_panels - panel < kPanelsAhead ? g.more_panels - panel : kPanelsAhead) * g.b_panel);
+    for (int k = 0; k < g.k; ++k, a += a_k, lower += a_k, b += b_k, ahead += b_k) {
 #pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) __builtin_prefetch(b + next + v * kLanes, 0, 2);
+      for (int v = 0; v < NV; ++v) __builtin_prefetch(ahead + v * kLanes, 0, MR >= 4 ? 3 : 2);
       V row[NV];
 #pragma GCC unroll 8
       for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
-        const V factor = splat_as(a[m * a_m]);
+        const V factor = splat_as((m < kHalf ? a : lower)[a_m[m % kHalf]]);
 #pragma GCC unroll 8
         for (int v = 0; v < NV; ++v) acc[m][v] = multiply_words<Pairs>(factor, row[v], acc[m][v]);
       }
@@ -50,7 +58,7 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
-      Word* p = c + m * g.c_m + v * kLanes;
+      Word* p = c + m * c_m + v * kLanes;
       if (Part && v == NV - 1) {
         store_part_as(p, acc[m][v], part);
       } else {

@@ -47,8 +47,8 @@ struct GemmRows {
 };
 
 // y[output][row][column] (+)= sum over channels and taps of w[channel][tap][output] * x[channel][offsets[tap] + row * x_row
-// + column], in this order; outputs lie side by side in w, rows in y. Further panels of so many channels lie w_panel behind
-// each other in w, and as all channels do in x.
+// + column], in this order; rows lie side by side in y. In w outputs do so in panels of `width`, each `next` behind the one
+// before; further panels of so many channels lie w_panel behind each other there, and as all channels do in x.
 struct ConvF32 {
   const float* x;
   ptrdiff_t x_channel, x_row, x_step;  // x_step: from a pixel to the next; 1 of pairs
@@ -56,6 +56,8 @@ struct ConvF32 {
   int taps, channels, more_panels;
   const float* w;
   ptrdiff_t w_tap, w_panel;
+  int width;
+  ptrdiff_t next;
   float* y;
   ptrdiff_t y_output;
   int outputs, rows, columns;

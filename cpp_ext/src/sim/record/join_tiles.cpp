@@ -14,6 +14,7 @@ constexpr int64_t kTileElementsOfBytes = 65536;  // bytes are multiplied much fa
 constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
+constexpr uint32_t kLeastTogether = 64;   // of sums, which read what they are multiplied with once for all of them
 constexpr uint32_t kBytesTogether = 256;  // members of panels of bytes
 constexpr uint32_t kLeastSummed = 16;     // products of a sum that make a tile worth sharing
 
@@ -38,13 +39,13 @@ bool Join::has_panels_of_bytes() const {
   return std::any_of(shape_->operands.begin(), shape_->operands.end(), is_bytes);
 }
 
-// How many panels of `members` each: as few as fill vectors best, or, of bytes, many, since what they are multiplied with
+// How many panels of `members` each: few that fill vectors best, or, of bytes, many, since what they are multiplied with
 // is packed once for all of them.
 uint32_t Join::panels_together(uint32_t members, uint32_t panels) const {
   if (has_panels_of_bytes()) return std::min(panels, std::max(1u, kBytesTogether / members));
   const auto used = [members](uint32_t n) { return static_cast<double>(n * members) / ((n * members + kLanes - 1) / kLanes * kLanes); };
-  uint32_t best = 1;
-  for (uint32_t n = 2; n <= panels && n * members <= kMostTogether; ++n)
+  uint32_t best = shape_->k_extent < 2 ? 1 : std::max(1u, std::min(panels, (kLeastTogether + members - 1) / members));
+  for (uint32_t n = best + 1; n <= panels && n * members <= kMostTogether; ++n)
     if (used(n) > used(best)) best = n;
   return best;
 }
@@ -90,10 +91,12 @@ Join::Origin Join::tile_of(const Group& group) const {
   const uint32_t least = shape_->k_extent < kLeastSummed ? 1 : (kLeastTiles + tiles - 1) / tiles;
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     if (!lies_whole(d)) continue;
-    // Rows come whole before there are several.
-    const int64_t elements = d == inner ? elements_of(row) : elements_of(tile) / tile[d];
+    // Rows come whole before there are several, but not of long sums: what they read is wanted again soon.
+    const bool is_row = d == inner && shape_->k_extent < kLeastSummed;
+    const int64_t elements = is_row ? elements_of(row) : elements_of(tile) / tile[d];
     const uint32_t most = d == longest ? (length(d) + least - 1) / least : length(d);
-    tile[d] = std::min(length(d), std::max(tile[d], units_of(length(d), most, whole_words(group, d), elements)));
+    const uint32_t words = whole_words(group, d), step = d == inner && !is_row ? std::lcm(words, kLanes) : words;
+    tile[d] = std::min(length(d), std::max(tile[d], units_of(length(d), most, step, elements)));
   }
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     if (!joined_[d] || !divided_[d]) continue;
