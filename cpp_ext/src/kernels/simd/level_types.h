@@ -142,6 +142,8 @@ OD_INLINE bool for_narrow(uint32_t dtype, Use use) {
   }
 }
 
+constexpr size_t kElementsAhead = 512;  // that are fetched before they are widened: weights come from memory, panel by panel
+
 template <class Type>
 static void widen_as(const void* from, void* to, size_t n) {
   const auto* x = static_cast<const typename Type::Element*>(from);
@@ -149,6 +151,7 @@ static void widen_as(const void* from, void* to, size_t n) {
   typename Type::Narrow v{};
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
+    __builtin_prefetch(x + i + kElementsAhead);
     __builtin_memcpy(&v, x + i, sizeof v);
     store_as(y + i, Type::widen(v));
   }
