@@ -73,9 +73,9 @@ bool divide(Dataflow& flow, const std::vector<uint32_t>& occurrences) {
 
 }  // namespace
 
-std::shared_ptr<Recording> RecordingBuilder::make(Dataflow flow, const DdrRegions& regions) {
+std::shared_ptr<Recording> RecordingBuilder::make(Dataflow flow, const DdrRegions& regions, unsigned threads) {
   for (;;) {
-    RecordingBuilder builder(std::move(flow), regions);
+    RecordingBuilder builder(std::move(flow), regions, threads);
     try {
       return builder.build();
     } catch (const Circle& circle) {
@@ -85,9 +85,10 @@ std::shared_ptr<Recording> RecordingBuilder::make(Dataflow flow, const DdrRegion
   }
 }
 
-RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions)
+RecordingBuilder::RecordingBuilder(Dataflow flow, const DdrRegions& regions, unsigned threads)
     : flow_(std::move(flow)),
       regions_(regions),
+      threads_(threads),
       places_(regions),
       order_(flow_, regions),
       kept_(flow_, *made_, static_cast<uint32_t>(regions.size())),
@@ -375,7 +376,7 @@ void RecordingBuilder::join() {
   replaced_.assign(made_->parts.size(), 0);
   Patterns patterns(*made_, stored_, kept_);
   for (const auto& [occurrence, parts] : occurrences) {
-    Join join(*made_, parts, patterns, places_);
+    Join join(*made_, parts, patterns, places_, threads_);
     std::vector<JoinedPart> joined = join.make();
     if (joined.empty()) continue;
     if (join.overlaps()) share(join, joined);

@@ -14,11 +14,11 @@ namespace onedispatch::sim {
 
 class RecordingBuilder {
  public:
-  // Throws NotRecordable where the run cannot be made again.
-  static std::shared_ptr<Recording> make(Dataflow flow, const DdrRegions& regions);
+  // Throws NotRecordable where the run cannot be made again. It will be by so many threads, or any number; 0: several.
+  static std::shared_ptr<Recording> make(Dataflow flow, const DdrRegions& regions, unsigned threads);
 
  private:
-  RecordingBuilder(Dataflow flow, const DdrRegions& regions);
+  RecordingBuilder(Dataflow flow, const DdrRegions& regions, unsigned threads);
   std::shared_ptr<Recording> build();
   void add_views();
   void add_calls();
@@ -43,6 +43,7 @@ class RecordingBuilder {
 
   Dataflow flow_;
   const DdrRegions& regions_;
+  unsigned threads_;
   DdrRegions places_;  // the regions, and what is kept
   std::shared_ptr<Recording> made_ = std::make_shared<Recording>();
   Order order_;

@@ -53,8 +53,8 @@ class RunFinder {
 
 }  // namespace
 
-Join::Join(const Recording& recording, const std::vector<uint32_t>& parts, Patterns& patterns, const DdrRegions& regions)
-    : recording_(recording), parts_(parts), patterns_(patterns), regions_(regions), operation_(*recording.parts[parts[0]].operation), shape_(operation_.shape()) {}
+Join::Join(const Recording& recording, const std::vector<uint32_t>& parts, Patterns& patterns, const DdrRegions& regions, unsigned threads)
+    : recording_(recording), parts_(parts), patterns_(patterns), regions_(regions), least_tiles_(least_tiles(threads)), operation_(*recording.parts[parts[0]].operation), shape_(operation_.shape()) {}
 
 bool Join::is_joined(const OperandShape& operand, uint32_t axis) const {
   const uint32_t dim = along(operand, axis);

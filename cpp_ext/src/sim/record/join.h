@@ -30,8 +30,8 @@ struct JoinedPart {
 
 class Join {
  public:
-  // `parts` are the units of one occurrence, which have one operation.
-  Join(const Recording& recording, const std::vector<uint32_t>& parts, Patterns& patterns, const DdrRegions& regions);
+  // `parts` are the units of one occurrence, which have one operation. Tiles are made for so many threads; 0: several.
+  Join(const Recording& recording, const std::vector<uint32_t>& parts, Patterns& patterns, const DdrRegions& regions, unsigned threads);
 
   // Empty where the tiles stay as they are.
   std::vector<JoinedPart> make();
@@ -98,6 +98,7 @@ class Join {
   bool has_panels_of_bytes() const;
   uint32_t panels_together(uint32_t members, uint32_t panels) const;
   int64_t elements_of(const Origin& tile) const;
+  static uint32_t least_tiles(unsigned threads);
   uint32_t units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements) const;
   Origin tile_of(const Group& group) const;
   bool make(const Group& group, std::vector<JoinedPart>& made);
@@ -113,6 +114,7 @@ class Join {
   const std::vector<uint32_t>& parts_;
   Patterns& patterns_;
   const DdrRegions& regions_;
+  uint32_t least_tiles_;
   const CallableOperation& operation_;
   std::unique_ptr<const OperationShape> shape_;
   std::array<bool, OD_MAX_DIMS> joined_{};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTileElements = 32768;  // of a joined tile's result: its operands are packed once for it
 constexpr int64_t kTileElementsOfBytes = 65536;  // bytes are multiplied much faster than packed
-constexpr uint32_t kLeastTiles = 4;       // of panels side by side: threads share them
+constexpr uint32_t kLeastTiles = 4;       // of panels side by side, where several threads share them
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
 constexpr uint32_t kLeastTogether = 64;   // of sums, which read what they are multiplied with once for all of them
@@ -19,6 +19,9 @@ constexpr uint32_t kBytesTogether = 256;  // members of panels of bytes
 constexpr uint32_t kLeastSummed = 16;     // products of a sum that make a tile worth sharing
 
 }  // namespace
+
+// What one thread makes alone is not cut for others.
+uint32_t Join::least_tiles(unsigned threads) { return threads == 1 ? 1 : kLeastTiles; }
 
 // Tiles begin at multiples of so many members of a dimension: parts of a level write no word together, and what an operand
 // is aligned to stays where it was in its chunk.
@@ -88,7 +91,7 @@ Join::Origin Join::tile_of(const Group& group) const {
     if (longest == OD_MAX_DIMS || length(d) >= length(longest)) longest = d;
     if (inner == OD_MAX_DIMS) inner = d;
   }
-  const uint32_t least = shape_->k_extent < kLeastSummed ? 1 : (kLeastTiles + tiles - 1) / tiles;
+  const uint32_t least = shape_->k_extent < kLeastSummed ? 1 : (least_tiles_ + tiles - 1) / tiles;
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     if (!lies_whole(d)) continue;
     // Rows come whole before there are several, but not of long sums: what they read is wanted again soon.
@@ -101,7 +104,7 @@ Join::Origin Join::tile_of(const Group& group) const {
   for (uint32_t d = OD_MAX_DIMS; d-- > 0;) {
     if (!joined_[d] || !divided_[d]) continue;
     const uint32_t whole = length(d) / tile[d];
-    const auto most = static_cast<uint32_t>(whole * groups_.size() / kLeastTiles);
+    const auto most = static_cast<uint32_t>(whole * groups_.size() / least_tiles_);
     tile[d] *= std::min(whole, units_of(whole, std::max(1u, most), 1, elements_of(tile)));
   }
   return tile;

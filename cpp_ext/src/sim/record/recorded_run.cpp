@@ -190,7 +190,7 @@ RunReport Simulator::recording_run(const uint8_t* bytes, size_t size, const DdrR
       ++history.failures;
       return report;
     }
-    std::shared_ptr<Recording> recording = RecordingBuilder::make(recorder.take(), arguments);
+    std::shared_ptr<Recording> recording = RecordingBuilder::make(recorder.take(), arguments, options_.threads);
     recording->guard.instructions.assign(bytes, bytes + size);
     recording->descriptors = recorder.descriptors();
     recording->report = report;
