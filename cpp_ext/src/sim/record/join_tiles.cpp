@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTileElements = 32768;  // of a joined tile's result: its operands are packed once for it
 constexpr int64_t kTileElementsOfBytes = 65536;  // bytes are multiplied much faster than packed
-constexpr uint32_t kLeastTiles = 4;       // of panels side by side, where several threads share them
+constexpr uint32_t kLeastTiles = 4;       // that several threads share, where there are so many
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
 constexpr uint32_t kLeastTogether = 64;   // of sums, which read what they are multiplied with once for all of them
@@ -21,7 +21,7 @@ constexpr uint32_t kLeastSummed = 16;     // products of a sum that make a tile 
 }  // namespace
 
 // What one thread makes alone is not cut for others.
-uint32_t Join::least_tiles(unsigned threads) { return threads == 1 ? 1 : kLeastTiles; }
+uint32_t Join::least_tiles(unsigned threads) { return threads == 0 ? kLeastTiles : std::min(threads, kLeastTiles); }
 
 // Tiles begin at multiples of so many members of a dimension: parts of a level write no word together, and what an operand
 // is aligned to stays where it was in its chunk.
