@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators behind each other on tensors larger than the tables': the bits that they have ungrouped.
+
+Tables' tensors are small: a group that counts wrongly from the second memory tile or band on is right there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx.shape_inference
+import pytest
+from onnx import helper, numpy_helper
+
+import onedispatch as od
+from tests.tables import each_case, sampled
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+SHAPE = (1, 16, 72, 60)
+BEFORE = "x0 = Neg (x)"
+
+# Each reads {x}, [1, c, h, w], and writes {y}; W: weights of a shape, I: integers of these values.
+STEPS = {
+    "Clip": "{y} = Clip ({x})",
+    "MaxPool": "{y}, {y}_at = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> ({x})",
+    "AveragePool": "{y} = AveragePool <kernel_shape = [3, 2], strides = [1, 2]> ({x})",
+    "GlobalAveragePool": "{y}_all = GlobalAveragePool ({x}) {y} = Mul ({x}, {y}_all)",
+    "Conv 1x1": "{y} = Conv ({x}, W(24, c, 1, 1), W(24))",
+    "Conv 3x3": "{y} = Conv <pads = [1, 1, 1, 1]> ({x}, W(20, c, 3, 3))",
+    "Conv apart": "{y} = Conv <strides = [2, 3], pads = [2, 0, 1, 1]> ({x}, W(8, c, 5, 3), W(8))",
+    "Conv depthwise": "{y} = Conv <group = c, pads = [1, 1, 1, 1]> ({x}, W(c, 1, 3, 3))",
+    "ConvTranspose": "{y} = ConvTranspose <strides = [2, 2]> ({x}, W(c, 12, 2, 2))",
+    "Transpose": "{y} = Transpose <perm = [0, 1, 3, 2]> ({x})",
+    "Concat": "{y} = Concat <axis = 1> ({x}, {x})",
+    "Slice": "{y} = Slice ({x}, I(1, 3), I(h, w), I(2, 3), I(2, 1))",
+    "Pad": '{y} = Pad <mode = "reflect"> ({x}, I(0, 0, 2, 1, 0, 0, 1, 3))',
+    "Resize": '{y} = Resize <mode = "linear"> ({x}, , , I(1, c, 50, 90))',
+    "Softmax": "{y} = Softmax <axis = 1> ({x})",
+    "ReduceMean": "{y}_mean = ReduceMean <axes = [3], keepdims = 1> ({x}) {y} = Add ({x}, {y}_mean)",
+    "ReduceMax": "{y}_max = ReduceMax <axes = [1], keepdims = 1> ({x}) {y} = Sub ({x}, {y}_max)",
+    "ArgMax": "{y}_at = ArgMax <axis = 1> ({x}) {y} = Identity ({x})",
+    "TopK": "{y}, {y}_at = TopK <axis = 2> ({x}, I(9))",
+    "CumSum": "{y} = CumSum ({x}, I(2))",
+    "Gather": "{y} = Gather <axis = 1> ({x}, I(3, 0, 2, 3, 1, 2, 0, 1))",
+    "LRN": "{y} = LRN <size = 3> ({x})",
+    "InstanceNormalization": "{y} = InstanceNormalization ({x}, W(c), W(c))",
+    "LayerNormalization": "{y} = LayerNormalization ({x}, W(w))",
+    "DepthToSpace": "{y} = DepthToSpace <blocksize = 2> ({x})",
+    "MatMul": "{y} = MatMul ({x}, W(w, 40))",
+}
+PAIRS = tuple(product(STEPS, STEPS))
+
+
+class Chain:
+    """A graph that grows by steps."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.lines, self.weights = [BEFORE], dict[str, np.ndarray]()
+
+    def add(self, step: str, shape: tuple[int, ...]) -> None:
+        """Raises ValueError where the step does not fit a tensor of this shape."""
+        made: dict[str, Callable[..., str]] = {"W": self.floats, "I": self.integers}
+        sizes = dict(zip("nchw", shape, strict=True))
+        number = len(self.lines)
+        text = step.format(x=f"x{number - 1}", y=f"x{number}").replace("group = c", f"group = {shape[1]}")
+        for letter, make in made.items():
+            while f"{letter}(" in text:
+                before, _, rest = text.partition(f"{letter}(")
+                inside, _, behind = rest.partition(")")
+                numbers = [sizes[one] if one in sizes else int(one) for one in inside.split(", ")]
+                text = before + make(*numbers) + behind
+        self.lines.append(text)
+
+    def floats(self, *shape: int) -> str:
+        return self.keep(self.rng.standard_normal(shape).astype(np.float32) / 4)
+
+    def integers(self, *values: int) -> str:
+        return self.keep(np.array(values, np.int64))
+
+    def keep(self, array: np.ndarray) -> str:
+        name = f"k{len(self.weights)}"
+        self.weights[name] = array
+        return name
+
+    def model(self) -> onnx.ModelProto:
+        """All values that no node reads are outputs."""
+        dims = ", ".join(map(str, SHAPE))
+        graph = onnx.parser.parse_graph(f"g (float[{dims}] x) => () {{ {' '.join([*self.lines])} }}")
+        read = {name for node in graph.node for name in node.input}
+        names = [name for node in graph.node for name in node.output if name not in read]
+        graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+        graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self.weights.items())
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+
+
+def chain_of(pair: tuple[str, str]) -> onnx.ModelProto:
+    chain, shape = Chain(), SHAPE
+    for step in (*pair, "Clip"):
+        chain.add(STEPS[step], shape)
+        found = {one.name: one for one in chain.model().graph.output}[f"x{len(chain.lines) - 1}"]
+        shape = tuple(d.dim_value for d in found.type.tensor_type.shape.dim)
+    return chain.model()
+
+
+def test_pairs_group(whatever_fits: None) -> None:
+    model = chain_of(("Conv 3x3", "MaxPool"))
+    off, on = (od.compile(model, "npu2", fallback="error", groups=how).timing() for how in ("off", "on"))
+    assert on.ddr_bytes_written < off.ddr_bytes_written
+
+
+@each_case(sampled(PAIRS, lambda pair: "", 48), group=lambda pair: pair[0], name=" then ".join)
+def test_groups_change_no_bit(pair: tuple[str, str], whatever_fits: None) -> None:
+    model = chain_of(pair)
+    x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
+    on, off = (
+        od.InferenceSession(model, "npu2", fallback="error", groups=groups, record=False).run(None, {"x": x})
+        for groups in ("on", "off")
+    )
+    assert [one.tobytes() for one in on] == [one.tobytes() for one in off]
