@@ -230,6 +230,37 @@ CASES = {
     "panels by turns": Case(  # those of a column's cores, step by step; the last one is shifted back
         "float[32, 512] x", "float[32, 1376] y", "y = MatMul(x, w)", 20, (("w", (512, 1376)),)
     ),
+    # Planes of a power of two: their rows share few places of a cache, so columns of them are copied;
+    # and pixels that a stride leaves apart are gathered to such planes.
+    "conv of planes of a power of two": Case(
+        "float[2, 48, 32, 32] x",
+        "float[2, 90, 32, 32] y",
+        "y = Conv<kernel_shape = [1, 1]>(x, w, b)",
+        24,
+        constants=(("w", (90, 48, 1, 1)), ("b", (90,))),
+    ),
+    "conv of pixels apart": Case(
+        "float[1, 64, 64, 64] x",
+        "float[1, 32, 32, 32] y",
+        "y = Conv<kernel_shape = [1, 1], strides = [2, 2]>(x, w, b)",
+        24,
+        constants=(("w", (32, 64, 1, 1)), ("b", (32,))),
+    ),
+    # Vectors of outputs come from several panels, or are gathered from them.
+    "conv of many panels": Case(
+        "float[1, 70, 14, 14] x",
+        "float[1, 184, 14, 14] y",
+        "y = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w, b)",
+        24,
+        constants=(("w", (184, 70, 3, 3)), ("b", (184,))),
+    ),
+    "conv of few pixels": Case(
+        "float[1, 161, 7, 7] x",
+        "float[1, 150, 7, 7] y",
+        "y = Conv<kernel_shape = [1, 1]>(x, w, b)",
+        24,
+        constants=(("w", (150, 161, 1, 1)), ("b", (150,))),
+    ),
     "panels of outputs by turns": Case(
         "float[1, 160, 7, 7] x",
         "float[1, 960, 7, 7] y",

@@ -36,6 +36,9 @@ constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128
 // Of the lanes of the widest vectors, how many `n` elements use.
 double used_lanes(int n) { return static_cast<double>(n) / (kOverrun * ((n + kOverrun - 1) / kOverrun)); }
 
+// Rows so many words apart share the few places that L1 has for them.
+bool shares_sets(ptrdiff_t words) { return words * ptrdiff_t{sizeof(float)} % kSameSets == 0; }
+
 class Conv final : public Kernel {
  public:
   explicit Conv(const Setup& setup);
@@ -161,11 +164,11 @@ void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
   }
 }
 
-// The same of some columns at a time, brought together: rows so far apart share the few places that a cache has for them.
+// The same of some columns at a time, brought together.
 void Conv::multiply_copied(GemmF32 g, const Sources& from) const {
   const int columns = g.n;
   const float* const b = g.b;
-  auto* const made = static_cast<float*>(scratch(kScratchPlane, (static_cast<size_t>(kColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
+  auto* const made = static_cast<float*>(scratch(kScratchPackB, (static_cast<size_t>(kColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
   g.b = made;
   g.b_k = kColumns;
   for (int first = 0; first < columns; first += kColumns, g.c += kColumns) {
@@ -329,13 +332,13 @@ void Conv::find_pixels(const Call& call, Sources& from) const {
   if (!from.one_tap) return;
   from.x += first;
   if (window_.contiguous()) return;
-  const ptrdiff_t pixels = window_.pixels();
-  auto* made = static_cast<float*>(scratch(kScratchPlane, static_cast<size_t>(from.count * pixels + kOverrun) * sizeof(float)));
+  const ptrdiff_t plane = window_.pixels() + (shares_sets(window_.pixels()) ? kOverrun : 0);
+  auto* made = static_cast<float*>(scratch(kScratchPlane, static_cast<size_t>(from.count * plane + kOverrun) * sizeof(float)));
   for (int c = 0; c < from.count; ++c) {
-    simd().copy_rows(from.x + c * from.x_channel, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride, made + c * pixels, window_.columns, window_.rows, window_.columns);
+    simd().copy_rows(from.x + c * from.x_channel, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride, made + c * plane, window_.columns, window_.rows, window_.columns);
   }
   from.x = made;
-  from.x_channel = pixels;
+  from.x_channel = plane;
 }
 
 // Narrow elements are widened: rows that the chunk has of each channel.
@@ -432,7 +435,7 @@ void Conv::accumulate(const Call& call, GemmF32& g) const {
   g.b = from.x;
   g.b_k = from.x_channel;
   g.k = from.count;
-  if (from.x_channel * ptrdiff_t{sizeof(float)} % kSameSets == 0 && g.m >= kLeastRows) return multiply_copied(g, from);
+  if (shares_sets(from.x_channel) && g.m >= kLeastRows) return multiply_copied(g, from);
   multiply(g, from, 0);
 }
 
