@@ -194,7 +194,8 @@ TEST(ElementTypes, TheLargestOfAWindowKnowsSigns) {
   });
 }
 
-// Whole numbers, whose sums are exact: in panels, with gaps between the channels of the result, and pixels that lie apart.
+// Whole numbers, whose sums are exact: in panels of channels and of outputs, with gaps between the channels of the result,
+// and pixels that lie apart.
 TEST(Levels, ConvolutionsWithOutputsInLanes) {
   on_every_level([] {
     Random random(5);
@@ -204,26 +205,28 @@ TEST(Levels, ConvolutionsWithOutputsInLanes) {
       return values;
     };
     for (int turn = 0; turn < 60; ++turn) {
-      const int taps = random.in(1, 9), channels = random.in(1, 5), panels = random.in(1, 3), outputs = random.in(1, 70);
-      const int rows = random.in(1, 5), columns = random.in(1, 40), w_tap = outputs + random.in(0, 3), gap = random.in(0, 5);
+      const int taps = random.in(1, 9), channels = random.in(1, 5), panels = random.in(1, 3);
+      const int width = random.chance(50) ? random.in(1, 70) : 16 * random.in(1, 3), outputs = width * random.in(1, 4);
+      const int rows = random.in(1, 5), columns = random.in(1, 40), w_tap = width + random.in(0, 3), gap = random.in(0, 5);
       const int x_step = random.chance(50) ? 1 : random.in(2, 5), x_row = columns * x_step + 3, x_channel = x_row * (rows + 3);
-      const int w_panel = channels * taps * w_tap + 5, pixels = rows * columns + gap;
+      const int w_panel = channels * taps * w_tap + 5, next = panels * w_panel + 7, pixels = rows * columns + gap;
       std::vector<int32_t> offsets;
       for (int tap = 0; tap < taps; ++tap) offsets.push_back(random.in(0, 2) * x_row + random.in(0, 2));
-      const std::vector<float> x = fill(static_cast<size_t>(x_channel * channels * panels)), w = fill(static_cast<size_t>(w_panel * panels));
+      const std::vector<float> x = fill(static_cast<size_t>(x_channel * channels * panels)), w = fill(static_cast<size_t>(outputs / width * next));
       std::vector<float> y = fill(static_cast<size_t>(outputs * pixels)), want = y;
       const bool accumulate = random.chance(50);
-      simd().conv_f32({x.data(), x_channel, x_row, x_step, offsets.data(), taps, channels, panels - 1, w.data(), w_tap, w_panel, y.data(), pixels, outputs, rows, columns, accumulate});
+      simd().conv_f32({x.data(), x_channel, x_row, x_step, offsets.data(), taps, channels, panels - 1, w.data(), w_tap, w_panel, width, next, y.data(), pixels, outputs, rows, columns, accumulate});
       for (int i = 0; i < outputs * rows * columns; ++i) {
         const int output = i / (rows * columns), row = i / columns % rows, column = i % columns;
         float& sum = want[static_cast<size_t>(output * pixels + row * columns + column)];
         if (!accumulate) sum = 0;
         for (int k = 0; k < panels * channels * taps; ++k) {
-          const int channel = k / taps, tap = k % taps, at = channel / channels * w_panel + (channel % channels * taps + tap) * w_tap + output;
+          const int channel = k / taps, tap = k % taps, lane = output / width * next + output % width;
+          const int at = lane + channel / channels * w_panel + (channel % channels * taps + tap) * w_tap;
           sum += w[static_cast<size_t>(at)] * x[static_cast<size_t>(channel * x_channel + offsets[static_cast<size_t>(tap)] + row * x_row + column * x_step)];
         }
       }
-      ASSERT_EQ(y, want) << taps << " " << channels << " " << panels << " " << outputs << " " << rows << " x " << columns;
+      ASSERT_EQ(y, want) << taps << " " << channels << " " << panels << " " << width << " of " << outputs << " " << rows << " x " << columns;
     }
   });
 }
@@ -306,7 +309,7 @@ TEST(Levels, ConvolutionsOfPairs) {
       for (int tap = 0; tap < taps; ++tap) offsets.push_back(random.in(0, 2) * x_row + random.in(0, 2));
       const std::vector<uint32_t> x = random_pairs(random, static_cast<size_t>(x_channel * channels)), w = random_pairs(random, static_cast<size_t>(channels * taps * outputs));
       std::vector<float> y(static_cast<size_t>(outputs * pixels)), want = y;
-      simd().pairs->conv({as_floats(x), x_channel, x_row, 1, offsets.data(), taps, channels, 0, as_floats(w), outputs, 0, y.data(), pixels, outputs, rows, columns, false});
+      simd().pairs->conv({as_floats(x), x_channel, x_row, 1, offsets.data(), taps, channels, 0, as_floats(w), outputs, 0, outputs, 0, y.data(), pixels, outputs, rows, columns, false});
       for (int i = 0; i < outputs * pixels; ++i) {
         for (int k = 0; k < channels * taps; ++k) {
           const size_t at = static_cast<size_t>(k / taps * x_channel + offsets[static_cast<size_t>(k % taps)] + i % pixels / columns * x_row + i % columns);
