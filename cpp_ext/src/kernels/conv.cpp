@@ -125,7 +125,7 @@ Conv::Conv(const Setup& setup)
   const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
   if (apart) w_channels_ = {1, channels.stride};
   gathers_ = window_.pixels() >= kLeastPixels && w_outputs_ && used_lanes(static_cast<int>(w_outputs_.length)) * (1 + kGathering / window_.pixels()) < used_lanes(window_.tile_c);
-  gathers_rows_ = window_.pixels() >= kLeastPixels && w_outputs_ && w_outputs_.length % kLeastRowsOfTile != 0;
+  gathers_rows_ = window_.pixels() >= kLeastPixels && w_outputs_ && outputs.stride == 1 && w_outputs_.length % kLeastRowsOfTile != 0;
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
   if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
