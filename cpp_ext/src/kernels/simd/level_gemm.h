@@ -48,7 +48,8 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
       for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
-        const V factor = splat_as((m < kHalf ? a : lower)[a_m[m % kHalf]]);
+        const Word* const four = m < kHalf ? a : lower;
+        const V factor = splat_as(four[a_m[m % kHalf]]);
 #pragma GCC unroll 8
         for (int v = 0; v < NV; ++v) acc[m][v] = multiply_words<Pairs>(factor, row[v], acc[m][v]);
       }
