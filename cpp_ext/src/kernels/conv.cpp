@@ -26,8 +26,6 @@ constexpr double kWorthTurning = 1.05;      // times as many lanes in use
 constexpr int kLeastRowsOfTile = 4;         // of registers, in products that do not wait for their own sums
 constexpr double kGathering = 10;           // pixels that are multiplied while a weight is gathered
 constexpr int kLeastPixels = 16;            // that pay for gathering a row of weights
-constexpr int kLeastRows = 32;              // that pay for copying the columns they are multiplied with
-constexpr int kColumns = 48;                // that tiles of registers take at once
 constexpr ptrdiff_t kSameSets = 4096;       // bytes from line to line of a set of L1
 constexpr size_t kPlanes = 128 * 1024;      // elements of planes at a time: 512 KB stay in L2
 constexpr size_t kFinished = 2 * 1024;      // elements of results at a time
@@ -124,8 +122,10 @@ Conv::Conv(const Setup& setup)
   // Where a call has them all, they may lie apart, too: as panels of one.
   const bool apart = !one_stride && !w_channels_ && channels.chunk == int64_t{setup.k_extent};
   if (apart) w_channels_ = {1, channels.stride};
-  gathers_ = window_.pixels() >= kLeastPixels && w_outputs_ && used_lanes(static_cast<int>(w_outputs_.length)) * (1 + kGathering / window_.pixels()) < used_lanes(window_.tile_c);
-  gathers_rows_ = window_.pixels() >= kLeastPixels && w_outputs_ && outputs.stride == 1 && w_outputs_.length % kLeastRowsOfTile != 0;
+  if (w_outputs_ && window_.pixels() >= kLeastPixels) {
+    gathers_ = used_lanes(static_cast<int>(w_outputs_.length)) * (1 + kGathering / window_.pixels()) < used_lanes(window_.tile_c);
+    gathers_rows_ = outputs.stride == 1 && w_outputs_.length % kLeastRowsOfTile != 0;
+  }
   const int64_t held = w_outputs_ ? window_.tile_c / w_outputs_.length * w_outputs_.length : outputs.chunk;
   if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
@@ -168,12 +168,12 @@ void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
 void Conv::multiply_copied(GemmF32 g, const Sources& from) const {
   const int columns = g.n;
   const float* const b = g.b;
-  auto* const made = static_cast<float*>(scratch(kScratchPackB, (static_cast<size_t>(kColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
+  auto* const made = static_cast<float*>(scratch(kScratchPackB, (static_cast<size_t>(kTileColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
   g.b = made;
-  g.b_k = kColumns;
-  for (int first = 0; first < columns; first += kColumns, g.c += kColumns) {
-    g.n = std::min(kColumns, columns - first);
-    simd().copy_rows(b + first, from.x_channel, 1, made, kColumns, g.k, g.n);
+  g.b_k = kTileColumns;
+  for (int first = 0; first < columns; first += kTileColumns, g.c += kTileColumns) {
+    g.n = std::min(kTileColumns, columns - first);
+    simd().copy_rows(b + first, from.x_channel, 1, made, kTileColumns, g.k, g.n);
     multiply(g, from, 0);
   }
 }
@@ -435,7 +435,7 @@ void Conv::accumulate(const Call& call, GemmF32& g) const {
   g.b = from.x;
   g.b_k = from.x_channel;
   g.k = from.count;
-  if (shares_sets(from.x_channel) && g.m >= kLeastRows) return multiply_copied(g, from);
+  if (shares_sets(from.x_channel) && g.m >= kLeastCopiedRows) return multiply_copied(g, from);
   multiply(g, from, 0);
 }
 

@@ -24,8 +24,6 @@ namespace operand = params::gemm::operand;
 namespace scalar = params::gemm::scalar;
 
 constexpr int kFewRows = 2;
-constexpr int kColumns = 48;    // that tiles of registers take at once; at every level of SIMD they fill its vectors
-constexpr int kLeastRows = 32;  // that pay for copying the columns they are multiplied with
 
 void multiply(const GemmF32& g) { simd().gemm_f32(g); }
 void multiply(const GemmI32& g) { simd().gemm_i32(g); }
@@ -339,7 +337,7 @@ template <class Word>
 void Gemm::multiply_panels(Product<Word>& g, int64_t next) const {
   const int columns = g.n, width = b_n_panels_ ? static_cast<int>(b_n_panels_.length) : columns;
   const Panels::Run run = b_k_panels_.run(0, g.k);
-  if (columns > width && g.m >= kLeastRows && width % kColumns != 0 && width % (2 * kOverrun) != 0) return multiply_copied(g, run, next);
+  if (columns > width && g.m >= kLeastCopiedRows && width % kTileColumns != 0 && width % (2 * kOverrun) != 0) return multiply_copied(g, run, next);
   g.k = run.members;
   g.more_panels = run.more;
   g.a_panel = run.members * g.a_k;
@@ -355,17 +353,17 @@ void Gemm::multiply_copied(Product<Word>& g, const Panels::Run& run, int64_t nex
   const auto* const b = reinterpret_cast<const float*>(g.b);  // words of any type
   const ptrdiff_t b_k = g.b_k;
   g.k = run.all();
-  auto* const made = static_cast<float*>(scratch(kScratchPackB, (static_cast<size_t>(kColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
+  auto* const made = static_cast<float*>(scratch(kScratchPackB, (static_cast<size_t>(kTileColumns) * static_cast<size_t>(g.k) + kOverrun) * sizeof(float)));
   g.b = reinterpret_cast<const Word*>(made);
-  g.b_k = kColumns;
-  for (int first = 0; first < columns; first += kColumns, g.c += kColumns) {
-    g.n = std::min(kColumns, columns - first);
+  g.b_k = kTileColumns;
+  for (int first = 0; first < columns; first += kTileColumns, g.c += kTileColumns) {
+    g.n = std::min(kTileColumns, columns - first);
     for (int n = first, there; n < first + g.n; n += there) {
       there = std::min(width - n % width, first + g.n - n);
       const float* from = b + n / width * next + n % width;
       float* to = made + n - first;
-      for (int panel = 0; panel <= run.more; ++panel, from += g.b_panel, to += ptrdiff_t{run.members} * kColumns)
-        simd().copy_rows(from, b_k, 1, to, kColumns, run.members, there);
+      for (int panel = 0; panel <= run.more; ++panel, from += g.b_panel, to += ptrdiff_t{run.members} * kTileColumns)
+        simd().copy_rows(from, b_k, 1, to, kTileColumns, run.members, there);
     }
     multiply(g);
   }

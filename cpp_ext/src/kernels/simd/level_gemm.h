@@ -36,20 +36,21 @@ static void tile_words(const Product<Word>& g, const Word* first_a, const Word* 
   }
   // Few strides and pointers, which leaves registers for all of them.
   constexpr int kHalf = 4;
+  constexpr bool kFewRows = MR < kHalf;
   const ptrdiff_t a_k = g.a_k, b_k = g.b_k, a_m[kHalf] = {0, g.a_m, 2 * g.a_m, 3 * g.a_m};
   for (int panel = 0; panel <= g.more_panels; ++panel) {
     const Word *a = first_a + panel * g.a_panel, *lower = a + (MR > kHalf ? kHalf * g.a_m : 0), *b = first_b + panel * g.b_panel;
-    const Word* ahead = b + (MR >= 4 ? kRowsAhead * b_k : (g.more_panels - panel < kPanelsAhead ? g.more_panels - panel : kPanelsAhead) * g.b_panel);
+    const Word* ahead = b + (kFewRows ? (g.more_panels - panel < kPanelsAhead ? g.more_panels - panel : kPanelsAhead) * g.b_panel : kRowsAhead * b_k);
     for (int k = 0; k < g.k; ++k, a += a_k, lower += a_k, b += b_k, ahead += b_k) {
 #pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) __builtin_prefetch(ahead + v * kLanes, 0, MR >= 4 ? 3 : 2);
+      for (int v = 0; v < NV; ++v) __builtin_prefetch(ahead + v * kLanes, 0, kFewRows ? 2 : 3);
       V row[NV];
 #pragma GCC unroll 8
       for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
-        const Word* const four = m < kHalf ? a : lower;
-        const V factor = splat_as(four[a_m[m % kHalf]]);
+        const Word* const rows = m < kHalf ? a : lower;  // as one expression GCC 12's sanitizers take the wrong one
+        const V factor = splat_as(rows[a_m[m % kHalf]]);
 #pragma GCC unroll 8
         for (int v = 0; v < NV; ++v) acc[m][v] = multiply_words<Pairs>(factor, row[v], acc[m][v]);
       }

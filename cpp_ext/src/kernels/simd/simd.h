@@ -31,6 +31,8 @@ struct Product {
   int width = 0;
   ptrdiff_t next = 0;
 };
+constexpr int kTileColumns = 48;      // that tiles of registers take at once; at every level of SIMD they fill its vectors
+constexpr int kLeastCopiedRows = 32;  // that pay for copying the columns they are multiplied with
 using GemmF32 = Product<float>;
 using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same
 
