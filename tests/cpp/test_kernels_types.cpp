@@ -231,16 +231,38 @@ TEST(Levels, ConvolutionsWithOutputsInLanes) {
   });
 }
 
-// The upper halves of two words first, then the lower ones, each sum rounded: what the order of members promises.
-float add_pair(float sum, uint32_t a, uint32_t b) {
-  const auto half = [](uint32_t word) {
-    float value;
-    std::memcpy(&value, &word, 4);
-    return value;
-  };
-  sum = std::fma(half(a & 0xFFFF0000u), half(b & 0xFFFF0000u), sum);
-  return std::fma(half(a << 16), half(b << 16), sum);
-}
+// Members of a reduction that pairs add to `sum`, the upper halves of two words first: each sum rounded in their order, or
+// in blocks of two sums that begin with zero.
+class PairedSum {
+ public:
+  explicit PairedSum(float start) : sum_(start) {}
+  void add(uint32_t a, uint32_t b) {
+    const auto half = [](uint32_t word) {
+      float value;
+      std::memcpy(&value, &word, 4);
+      return value;
+    };
+    const int block = simd().pairs->block;
+    float &upper = block == 1 ? sum_ : first_, &lower = block == 1 ? sum_ : second_;
+    upper = std::fma(half(a & 0xFFFF0000u), half(b & 0xFFFF0000u), upper);
+    lower = std::fma(half(a << 16), half(b << 16), lower);
+    if (++pairs_ % block == 0) close();
+  }
+  float value() {
+    close();
+    return sum_;
+  }
+
+ private:
+  void close() {
+    if (simd().pairs->block == 1) return;
+    sum_ += first_ + second_;
+    first_ = second_ = 0;
+  }
+
+  float sum_, first_ = 0, second_ = 0;
+  int pairs_ = 0;
+};
 
 std::vector<uint32_t> random_pairs(Random& random, size_t count) {
   std::vector<uint32_t> words(count);
@@ -258,15 +280,17 @@ TEST(Levels, ProductsOfPairs) {
     if (simd().pairs == nullptr) return;
     Random random(8);
     for (int turn = 0; turn < 60; ++turn) {
-      const int m = random.in(1, 20), n = random.in(1, 150), k = random.in(1, 30), b_k = n + random.in(0, 3);
-      const std::vector<uint32_t> a = random_pairs(random, static_cast<size_t>(m * k)), b = random_pairs(random, static_cast<size_t>(k * b_k));
+      const int m = random.in(1, 70), n = random.in(1, 150), k = random.in(1, 30) * simd().pairs->block, b_k = n + random.in(0, 3);
+      const bool turned = random.chance(30);  // A lies column by column
+      const ptrdiff_t a_m = turned ? 1 : k, a_k = turned ? m : 1;
+      const std::vector<uint32_t> a = random_pairs(random, static_cast<size_t>((m + kPairRows) * k)), b = random_pairs(random, static_cast<size_t>(k * b_k + kOverrun));
       std::vector<float> c = random.values(static_cast<size_t>(m * n)), want = c;
-      GemmF32 g{as_floats(a), k, 1, as_floats(b), b_k, c.data(), n, m, n, k, random.chance(50), 0, 0, 0};
+      GemmF32 g{as_floats(a), a_m, a_k, as_floats(b), b_k, c.data(), n, m, n, k, random.chance(50), 0, 0, 0};
       simd().pairs->gemm(g);
       for (int i = 0; i < m * n; ++i) {
-        float& sum = want[static_cast<size_t>(i)];
-        if (!g.accumulate) sum = 0;
-        for (int j = 0; j < k; ++j) sum = add_pair(sum, a[static_cast<size_t>(i / n * k + j)], b[static_cast<size_t>(j * b_k + i % n)]);
+        PairedSum sum(g.accumulate ? want[static_cast<size_t>(i)] : 0);
+        for (int j = 0; j < k; ++j) sum.add(a[static_cast<size_t>(i / n * a_m + j * a_k)], b[static_cast<size_t>(j * b_k + i % n)]);
+        want[static_cast<size_t>(i)] = sum.value();
       }
       ASSERT_EQ(c, want) << m << " " << n << " " << k;
     }
@@ -278,7 +302,7 @@ TEST(Levels, ProductsOfPairsAndRows) {
     if (simd().pairs == nullptr) return;
     Random random(11);
     for (int turn = 0; turn < 60; ++turn) {
-      const int m = random.in(1, 3), n = random.in(1, 150), k = random.in(1, 31), pairs = (k + 1) / 2, b_k = n + random.in(0, 3);
+      const int m = random.in(1, 3), n = random.in(1, 150), k = random.in(1, 131), pairs = (k + 1) / 2, b_k = n + random.in(0, 3);
       std::vector<uint32_t> a = random_pairs(random, static_cast<size_t>(m * pairs));
       std::vector<uint16_t> b;
       for (const uint32_t word : random_pairs(random, static_cast<size_t>(k * b_k))) b.push_back(static_cast<uint16_t>(word));
@@ -286,21 +310,46 @@ TEST(Levels, ProductsOfPairsAndRows) {
       const bool accumulate = random.chance(50);
       simd().pairs->gemm_rows({as_floats(a), pairs, b.data(), b_k, c.data(), n, m, n, k, accumulate});
       for (int i = 0; i < m * n; ++i) {
-        float& sum = want[static_cast<size_t>(i)];
-        if (!accumulate) sum = 0;
+        PairedSum sum(accumulate ? want[static_cast<size_t>(i)] : 0);
         for (int j = 0; j < pairs; ++j) {
           const auto at = [&](int row) { return row < k ? b[static_cast<size_t>(row * b_k + i % n)] : uint16_t{0}; };
-          sum = add_pair(sum, a[static_cast<size_t>(i / n * pairs + j)], uint32_t{at(2 * j)} << 16 | at(2 * j + 1));
+          sum.add(a[static_cast<size_t>(i / n * pairs + j)], uint32_t{at(2 * j)} << 16 | at(2 * j + 1));
         }
+        want[static_cast<size_t>(i)] = sum.value();
       }
       ASSERT_EQ(c, want) << m << " " << n << " " << k;
     }
   });
 }
 
-TEST(Levels, ConvolutionsOfPairs) {
+// Infinities, NaN, numbers of all sizes: denormals count as zeros, and what fills a block decides the sign of no zero.
+TEST(Levels, RowsOfPairsHaveTheBitsOfProducts) {
   on_every_level([] {
     if (simd().pairs == nullptr) return;
+    Random random(12);
+    for (int turn = 0; turn < 200; ++turn) {
+      const int n = random.in(1, 40), k = random.in(1, 70), block = simd().pairs->block, pairs = (k + 1) / 2, rows = (pairs + block - 1) / block * block;
+      const uint32_t exponent = static_cast<uint32_t>(random.in(0, 200)), range = random.chance(20) ? 56 : 16;
+      const auto half = [&] { return (random.word() & 0x807Fu) | ((exponent + random.word() % range) & 0xFF) << 7; };
+      std::vector<uint32_t> a(static_cast<size_t>(rows * kPairRows)), b(static_cast<size_t>(rows * n + kOverrun));
+      std::vector<uint16_t> b_rows;
+      for (int i = 0; i < pairs; ++i) a[static_cast<size_t>(i)] = half() << 16 | (2 * i + 1 < k ? half() : 0x8000u);
+      for (int i = 0; i < k * n; ++i) b_rows.push_back(static_cast<uint16_t>(half()));
+      simd().pairs->pair_rows(b_rows.data(), n, k, n, 0, b.data(), n);
+      std::vector<float> c(static_cast<size_t>(n)), other(c);
+      simd().pairs->gemm({as_floats(a), rows, 1, as_floats(b), n, c.data(), n, 1, n, rows, false, 0, 0, 0});
+      simd().pairs->gemm_rows({as_floats(a), rows, b_rows.data(), n, other.data(), n, 1, n, k, false});
+      for (size_t i = 0; i < c.size(); ++i) {
+        if (std::isnan(c[i]) && std::isnan(other[i])) continue;
+        ASSERT_EQ(bits(c[i]), bits(other[i])) << n << " " << k << " " << i;
+      }
+    }
+  });
+}
+
+TEST(Levels, ConvolutionsOfPairs) {
+  on_every_level([] {
+    if (simd().pairs == nullptr || simd().pairs->conv == nullptr) return;
     Random random(9);
     for (int turn = 0; turn < 40; ++turn) {
       const int taps = random.in(1, 9), channels = random.in(1, 6), outputs = random.in(1, 70), rows = random.in(1, 5), columns = random.in(1, 40);
@@ -311,11 +360,12 @@ TEST(Levels, ConvolutionsOfPairs) {
       std::vector<float> y(static_cast<size_t>(outputs * pixels)), want = y;
       simd().pairs->conv({as_floats(x), x_channel, x_row, 1, offsets.data(), taps, channels, 0, as_floats(w), outputs, 0, outputs, 0, y.data(), pixels, outputs, rows, columns, false});
       for (int i = 0; i < outputs * pixels; ++i) {
+        PairedSum sum(0);
         for (int k = 0; k < channels * taps; ++k) {
           const size_t at = static_cast<size_t>(k / taps * x_channel + offsets[static_cast<size_t>(k % taps)] + i % pixels / columns * x_row + i % columns);
-          float& sum = want[static_cast<size_t>(i)];
-          sum = add_pair(sum, x[at], w[static_cast<size_t>(k * outputs + i / pixels)]);
+          sum.add(x[at], w[static_cast<size_t>(k * outputs + i / pixels)]);
         }
+        want[static_cast<size_t>(i)] = sum.value();
       }
       ASSERT_EQ(y, want) << taps << " " << channels << " " << outputs << " " << rows << " x " << columns;
     }
@@ -326,22 +376,19 @@ TEST(Levels, PairsOfRowsAndOfNeighbours) {
   on_every_level([] {
     if (simd().pairs == nullptr) return;
     Random random(10);
-    for (size_t n = 1; n < 70; ++n) {
-      std::vector<uint16_t> x(n), other(n);
-      for (size_t i = 0; i < n; ++i) {
-        x[i] = static_cast<uint16_t>(random.word());
-        other[i] = static_cast<uint16_t>(random.word());
+    for (int n = 1; n < 70; ++n) {
+      const int rows = random.in(1, 7), x_row = n + random.in(0, 3), row = n + random.in(0, 3);
+      std::vector<uint16_t> x(static_cast<size_t>(rows * x_row));
+      for (uint16_t& one : x) one = static_cast<uint16_t>(random.word());
+      const auto at = [&](int k, int i) -> uint32_t { return k < rows ? x[static_cast<size_t>(k * x_row + i)] : 7u; };
+      std::vector<uint32_t> made(static_cast<size_t>((rows + 1) / 2 * row), 5u), side(static_cast<size_t>((n + 1) / 2));
+      simd().pairs->pair_rows(x.data(), x_row, rows, n, 7, made.data(), row);
+      simd().pairs->pair_neighbours(x.data(), 7, side.data(), static_cast<size_t>(n));
+      for (int i = 0; i < (rows + 1) / 2 * row; ++i) {
+        const int k = i / row * 2;
+        ASSERT_EQ(made[static_cast<size_t>(i)], i % row < n ? at(k, i % row) << 16 | at(k + 1, i % row) : 5u);
       }
-      std::vector<uint32_t> two(n), alone(n), side((n + 1) / 2);
-      simd().pairs->pair_rows(x.data(), other.data(), 7, two.data(), n);
-      simd().pairs->pair_rows(x.data(), nullptr, 7, alone.data(), n);
-      simd().pairs->pair_neighbours(x.data(), 7, side.data(), n);
-      for (size_t i = 0; i < n; ++i) {
-        ASSERT_EQ(two[i], uint32_t{x[i]} << 16 | other[i]);
-        ASSERT_EQ(alone[i], uint32_t{x[i]} << 16 | 7u);
-        const uint32_t pair = uint32_t{x[i / 2 * 2]} << 16 | (i / 2 * 2 + 1 < n ? x[i / 2 * 2 + 1] : 7u);
-        ASSERT_EQ(side[i / 2], pair);
-      }
+      for (int i = 0; i < n; i += 2) ASSERT_EQ(side[static_cast<size_t>(i / 2)], uint32_t{x[static_cast<size_t>(i)]} << 16 | (i + 1 < n ? x[static_cast<size_t>(i + 1)] : 7u));
     }
   });
 }

@@ -63,12 +63,12 @@ class Conv final : public Kernel {
     ptrdiff_t w_outputs, w_channels;  // from panel to panel
     Panels outputs, channels;
     int lanes, count;  // outputs that lie together; channels, or pairs of them
-    bool pairs;
+    int step;  // of pairs: those of a step of the reduction; 0 of words
     bool one_tap;  // of windows without padding; the pixels that they read lie together, from x on
   };
-  void find_pairs(const Call& call, Sources& from) const;
-  Bf16Matrix bf16_weights(const Call& call, int tap) const;
-  void find_pairs_of_weights(const Call& call, GemmF32& g, Sources& from) const;
+  void find_pairs(const Call& call, const PairSteps& taps, Sources& from) const;
+  Bf16Matrix bf16_weights(const Call& call) const;
+  void find_pairs_of_weights(const Call& call, const PairSteps& steps, GemmF32& g, Sources& from) const;
   bool is_one_pixel(const Call& call) const;
   void find_words(const Call& call, GemmF32& g, Sources& from) const;
   void find_channels(const Call& call, Sources& from) const;
@@ -94,6 +94,7 @@ class Conv final : public Kernel {
   // Weights of all panels of outputs are gathered, which alone leave lanes idle, or rows of a product's tile of registers.
   bool gathers_ = false, gathers_rows_ = false;
   bool bf16_;             // x and w
+  int step_;              // channels of a step
   Activation activation_;
 };
 
@@ -107,6 +108,7 @@ Conv::Conv(const Setup& setup)
       w_channels_(setup, w_, 1),
       bias_outputs_(setup, bias_, 0),
       bf16_(window_.x.dtype == params::dtype::bf16 && w_.dtype == params::dtype::bf16),
+      step_(step_of(setup)),
       activation_(setup, scalar::act) {
   if (is_word(out_)) {
     place_channels(setup.operands[operand::out]);
@@ -158,7 +160,7 @@ void Conv::multiply(GemmF32 g, const Sources& from, int64_t row) const {
     for (int m = 0; m < all.m; m += width) {
       g.a = all.a + run.panel * from.w_channels + run.first * all.a_k + (m / width) * from.w_outputs;
       g.c = all.c + m * all.c_m;
-      (from.pairs ? simd().pairs->gemm : simd().gemm_f32)(g);
+      (from.step != 0 ? simd().pairs->gemm : simd().gemm_f32)(g);
     }
     g.accumulate = true;
   }
@@ -184,12 +186,14 @@ struct Conv::Columns {
   GemmF32& g;
   const Sources& from;
   ptrdiff_t row;
+  int whole;  // rows that are multiplied together
   int block;
   int64_t done = 0;  // rows
   float* data;
 
-  Columns(const Conv& of, GemmF32& gemm, const Sources& sources) : conv(of), g(gemm), from(sources), row((of.window_.pixels() + kOverrun - 1) / kOverrun * kOverrun) {
-    block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
+  Columns(const Conv& of, GemmF32& gemm, const Sources& sources) : conv(of), g(gemm), from(sources), row(pair_pitch(of.window_.pixels())) {
+    whole = from.step == 0 ? 1 : simd().pairs->block;
+    block = std::max<int>(whole, static_cast<int>(kColumnBlock / static_cast<size_t>(row)) / whole * whole);
     const int64_t panel = from.channels.length * conv.window_.taps();
     if (panel != 0 && panel < block) block -= block % static_cast<int>(panel);
     const size_t elements = static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun;
@@ -199,6 +203,9 @@ struct Conv::Columns {
     g.k = 0;
   }
   float* next() { return data + g.k * row; }
+  void fill() {
+    for (; g.k % whole != 0; ++g.k) std::fill_n(next(), row, 0.0f);
+  }
   void flush() {
     if (g.k == 0) return;
     conv.multiply(g, from, done);
@@ -211,6 +218,7 @@ struct Conv::Columns {
 // Whether a vector of outputs serves better than one of pixels: their weights are neighbours, their sums pay for being
 // turned, and pixels would have to be copied, or leave more lanes idle.
 bool Conv::fills_lanes(const GemmF32& g, const Sources& from) const {
+  if (from.step != 0 && simd().pairs->conv == nullptr) return false;
   if (g.a_m != 1 || from.lanes < kLeastOutputs || static_cast<uint32_t>(from.count * window_.taps()) < kLeastSummed) return false;
   return !from.one_tap || used_lanes(from.lanes) > kWorthTurning * used_lanes(window_.pixels());
 }
@@ -237,7 +245,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
   constexpr int32_t kOneTap = 0;
   int64_t first = 0;
   const ptrdiff_t step = from.one_tap ? 1 : window_.sw * window_.x_w.stride;
-  const int32_t* const offsets = from.one_tap ? &kOneTap : from.pairs && step != 1 ? nullptr : window_.without_planes(call, first);
+  const int32_t* const offsets = from.one_tap ? &kOneTap : from.step != 0 && step != 1 ? nullptr : window_.without_planes(call, first);
   const bool direct = offsets != nullptr;
   ConvF32 c{};
   c.taps = window_.taps();
@@ -280,7 +288,7 @@ void Conv::accumulate_in_lanes(const Call& call, GemmF32& g, const Sources& from
       multiply_pixel(c, g, from);
       continue;
     }
-    (from.pairs ? simd().pairs->conv : simd().conv_f32)(c);
+    (from.step != 0 ? simd().pairs->conv : simd().conv_f32)(c);
   }
 }
 
@@ -301,7 +309,7 @@ void Conv::multiply_pixel(const ConvF32& c, const GemmF32& g, const Sources& fro
   row.n = c.outputs;
   row.k = c.channels;
   row.accumulate = c.accumulate;
-  (from.pairs ? simd().pairs->gemm : simd().gemm_f32)(row);
+  (from.step != 0 ? simd().pairs->gemm : simd().gemm_f32)(row);
 }
 
 // Blocks of whole channels where they fit, else blocks of a channel's taps.
@@ -309,10 +317,10 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) 
   const int taps = window_.taps();
   Columns columns(*this, g, from);
   const auto channel = [&](int c) { return from.x + c * from.x_channel; };
-  window_.for_each_channel(call, from.count, 0.0f, channel, [&](int, Taps some) {
+  window_.for_each_channel(call, from.count, 0.0f, channel, [&](int c, Taps some) {
     const int32_t* offsets = some.offsets;
     some.out_row = columns.row;
-    if (g.k + taps > columns.block) columns.flush();
+    if (columns.whole == 1 && g.k + taps > columns.block) columns.flush();
     for (int tap = 0; tap < taps; tap += some.taps) {
       if (g.k == columns.block) columns.flush();
       some.offsets = offsets + tap;
@@ -321,6 +329,7 @@ void Conv::accumulate_planes(const Call& call, GemmF32& g, const Sources& from) 
       simd().im2col(some);
       g.k += some.taps;
     }
+    if (from.step != 0 && ((c + 1) % from.step == 0 || c + 1 == from.count)) columns.fill();
   });
   columns.flush();
 }
@@ -381,31 +390,30 @@ void Conv::find_words(const Call& call, GemmF32& g, Sources& from) const {
   g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
 }
 
-// Neighbouring channels in a word.
-void Conv::find_pairs(const Call& call, Sources& from) const {
+// Neighbouring channels in a word. Of windows of one tap they are the rows of a product.
+void Conv::find_pairs(const Call& call, const PairSteps& taps, Sources& from) const {
   const auto plane = static_cast<int>(window_.channels_reach(1));
   const auto* x = reinterpret_cast<const uint16_t*>(window_.x.in(call)) + channel(call);
-  const int pairs = (from.count + 1) / 2;
-  auto* made = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(pairs * ptrdiff_t{plane} + kOverrun) * 4));
-  pair_members({x, window_.x_c.stride, 1, {}, {}, from.count, plane}, kNegativeZero, made, plane);
+  const PairSteps steps(from.count, step_, 1, window_.taps() == 1);
+  const ptrdiff_t row = plane == 1 ? 1 : pair_pitch(plane);
+  auto* made = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(steps.rows() * row + kOverrun) * 4));
+  pair_members({x, window_.x_c.stride, 1, {}, {}, from.count, plane}, steps, kNegativeZero, made, row);
   from.x = reinterpret_cast<const float*>(made);
-  from.x_channel = plane;
-  from.count = pairs;
-  from.pairs = true;
+  from.x_channel = row;
+  from.count = steps.rows();
+  from.step = window_.taps() == 1 ? steps.rows(0) : taps.pairs(0) / taps.taps();
 }
 
-// Of a tap.
-Bf16Matrix Conv::bf16_weights(const Call& call, int tap) const {
-  const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call) + tap * w_.axes[2].stride;
-  return {w, w_.axes[1].stride, w_.axes[0].stride, w_channels_, w_outputs_, static_cast<int>(call.k_count), window_.tile_c};
+// Of every tap.
+Bf16Matrix Conv::bf16_weights(const Call& call) const {
+  const auto* w = reinterpret_cast<const uint16_t*>(w_.in(call)) + weights(call);
+  return {w, w_.axes[1].stride, w_.axes[0].stride, w_channels_, w_outputs_, static_cast<int>(call.k_count), window_.tile_c, w_.axes[2].stride};
 }
 
 // As [pair of channels][tap][output].
-void Conv::find_pairs_of_weights(const Call& call, GemmF32& g, Sources& from) const {
-  const int taps = window_.taps();
-  const ptrdiff_t row = ptrdiff_t{taps} * g.m;
-  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(from.count * row + kOverrun) * 4));
-  for (int tap = 0; tap < taps; ++tap) pair_members(bf16_weights(call, tap), 0, made + ptrdiff_t{tap} * g.m, row);
+void Conv::find_pairs_of_weights(const Call& call, const PairSteps& steps, GemmF32& g, Sources& from) const {
+  auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(ptrdiff_t{steps.rows()} * g.m + kOverrun) * 4));
+  pair_members(bf16_weights(call), steps, 0, made, g.m);
   g.a = from.w = reinterpret_cast<const float*>(made);
   g.a_m = 1;
   g.a_k = from.lanes = g.m;
@@ -421,15 +429,16 @@ void Conv::accumulate(const Call& call, GemmF32& g) const {
   Sources from{};
   from.count = static_cast<int>(call.k_count);
   if (bf16_ && simd().pairs != nullptr) {
-    find_pairs(call, from);
-    if (is_one_pixel(call)) return multiply_rows({from.x, 0, nullptr, 0, g.c, 0, 1, 0, 0, g.accumulate}, bf16_weights(call, 0));
-    find_pairs_of_weights(call, g, from);
+    const PairSteps steps(from.count, step_, window_.taps());
+    find_pairs(call, steps, from);
+    if (is_one_pixel(call)) return multiply_rows({from.x, 0, nullptr, 0, g.c, 0, 1, 0, 0, g.accumulate}, bf16_weights(call), steps);
+    find_pairs_of_weights(call, steps, g, from);
   } else {
     find_words(call, g, from);
   }
   find_pixels(call, from);
   const bool lanes = fills_lanes(g, from);
-  if (!from.pairs && (lanes ? gathers_ : from.one_tap && gathers_rows_)) gather_outputs(call, g, from);
+  if (from.step == 0 && (lanes ? gathers_ : from.one_tap && gathers_rows_)) gather_outputs(call, g, from);
   if (lanes) return accumulate_in_lanes(call, g, from);
   if (!from.one_tap) return accumulate_planes(call, g, from);
   g.b = from.x;

@@ -65,7 +65,7 @@ class Gemm final : public Kernel {
   template <class Word>
   void widen_panels(const Call& call, int64_t first, Product<Word>& g) const;
   void add_pairs(const Call& call, const ChunkOffsets& at, float* sums, bool accumulate) const;
-  void pair_a(const uint16_t* a, int k, GemmF32& g) const;
+  void pair_a(const uint16_t* a, const PairSteps& steps, GemmF32& g) const;
   template <class Word>
   void multiply_panels(Product<Word>& g, int64_t next) const;
   template <class Word>
@@ -89,6 +89,7 @@ class Gemm final : public Kernel {
   bool floats_, bf16_, bytes_, wide_;
   uint32_t dim_m_, dim_n_;
   int m_, n_;
+  int step_;  // members of a step, of which a call of a joined operation has several
   int64_t c_m_;  // from a row of results to the next
   Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
   Axis a_m_, a_k_, b_k_, b_n_;
@@ -109,6 +110,7 @@ Gemm::Gemm(const Setup& setup)
       dim_n_(setup.roles[1]),
       m_(static_cast<int>(setup.tile(0))),
       n_(static_cast<int>(setup.tile(1))),
+      step_(step_of(setup)),
       c_m_(m_ > 1 ? setup.operands[operand::out].axes[0].stride : n_),
       a_(setup.operands[operand::a]),
       b_(setup.operands[operand::b]),
@@ -303,33 +305,32 @@ void Gemm::add_pairs(const Call& call, const ChunkOffsets& at, float* sums, bool
   const auto* a = reinterpret_cast<const uint16_t*>(a_.in(call)) + at.a;
   const auto* b = reinterpret_cast<const uint16_t*>(b_.in(call)) + at.b;
   const Bf16Matrix rows{b, b_k_.stride, b_n_.stride, b_k_panels_, b_n_panels_, static_cast<int>(call.k_count), at.n};
+  const PairSteps steps(rows.k, step_);
   GemmF32 g{};
   g.m = m_;
   g.n = at.n;
-  g.k = (rows.k + 1) / 2;
+  g.k = steps.rows();
   g.c = sums;
   g.c_m = c_m_;
   g.accumulate = accumulate;
-  pair_a(a, rows.k, g);
-  if (m_ <= kFewRows && g.a_k == 1 && b_n_.stride == 1) return multiply_rows({g.a, g.a_m, nullptr, 0, g.c, g.c_m, g.m, 0, 0, accumulate}, rows);
-  g.b_k = (g.n + kOverrun - 1) / kOverrun * kOverrun;
+  pair_a(a, steps, g);
+  if (m_ <= kFewRows && g.a_k == 1 && b_n_.stride == 1) return multiply_rows({g.a, g.a_m, nullptr, 0, g.c, g.c_m, g.m, 0, 0, accumulate}, rows, steps);
+  g.b_k = pair_pitch(g.n);
   auto* made = static_cast<uint32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(g.b_k) * static_cast<size_t>(g.k) * 4));
-  pair_members(rows, 0, made, g.b_k);
+  pair_members(rows, steps, 0, made, g.b_k);
   g.b = reinterpret_cast<const float*>(made);
   simd().pairs->gemm(g);
 }
 
-void Gemm::pair_a(const uint16_t* a, int k, GemmF32& g) const {
-  auto* made = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(m_) * static_cast<size_t>(g.k) * 4));
+void Gemm::pair_a(const uint16_t* a, const PairSteps& steps, GemmF32& g) const {
+  const bool turned = a_k_.stride != 1;
+  const ptrdiff_t row = pair_pitch(turned ? m_ : g.k), rows = turned ? g.k : (m_ + kPairRows - 1) / kPairRows * kPairRows;
+  auto* made = static_cast<uint32_t*>(scratch(kScratchWords, static_cast<size_t>(rows * row) * 4));
   g.a = reinterpret_cast<const float*>(made);
-  if (a_k_.stride != 1) {
-    g.a_m = 1;
-    g.a_k = m_;
-    return pair_members({a, a_k_.stride, a_m_.stride, {}, {}, k, m_}, kNegativeZero, made, m_);
-  }
-  g.a_m = g.k;
-  g.a_k = 1;
-  for (int m = 0; m < m_; ++m) simd().pairs->pair_neighbours(a + m * a_m_.stride, kNegativeZero, made + ptrdiff_t{m} * g.k, static_cast<size_t>(k));
+  g.a_m = turned ? 1 : row;
+  g.a_k = turned ? row : 1;
+  if (turned) return pair_members({a, a_k_.stride, a_m_.stride, {}, {}, steps.members(), m_}, steps, kNegativeZero, made, row);
+  for (int m = 0; m < m_; ++m) pair_neighbours(a + m * a_m_.stride, steps, kNegativeZero, made + m * row);
 }
 
 // Of each panel of columns, the `next` one so far behind, whose members along k may lie in panels, too.

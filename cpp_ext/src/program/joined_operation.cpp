@@ -71,14 +71,6 @@ bool rounds_steps(const od_setup& setup) {
   return false;
 }
 
-// Members of bf16 are multiplied in pairs, which begin anew in each step.
-bool splits_pairs(const od_setup& setup) {
-  if (setup.k_tile % 2 == 0) return false;
-  for (uint32_t i = 0; i < setup.spec->n_operands; ++i)
-    if (setup.operands[i].present != 0 && setup.operands[i].dtype == params::dtype::bf16) return true;
-  return false;
-}
-
 // The index dimension whose neighbours are neighbours in the results' rows.
 uint32_t column_dim(const od_setup& setup) { return setup.roles[setup.spec->n_dims - 1]; }
 
@@ -116,8 +108,8 @@ std::unique_ptr<const OperationShape> ReadOperation::shape() const {
   shape->k_extent = setup.k_extent;
   shape->k_tile = setup.k_tile;
   shape->steps = setup.inner_steps;
-  const bool apart = rounds_steps(setup) || splits_pairs(setup), panels = spec.joins == OD_JOIN_PANELS && !rounds_steps(setup);
-  shape->joins_steps = columns || (spec.joins >= OD_JOIN_STEPS && !apart);
+  const bool panels = spec.joins == OD_JOIN_PANELS && !rounds_steps(setup);
+  shape->joins_steps = columns || (spec.joins >= OD_JOIN_STEPS && !rounds_steps(setup));
   for (uint32_t i = 0; i < spec.n_operands; ++i) {
     const od_operand& operand = setup.operands[i];
     if (operand.present == 0) continue;

@@ -142,16 +142,3 @@ static void gemm_i8_amx(const GemmI8& g) {
 }
 
 }  // namespace onedispatch::kernels::OD_LEVEL
-
-namespace onedispatch::kernels {
-const SimdLevel& amx_level();
-const SimdLevel& amx_level() {
-  static const SimdLevel level = [] {
-    SimdLevel with_tiles = avx512_level();  // processors that have AMX gain nothing by pairs: simd.cpp
-    with_tiles.name = "amx";
-    with_tiles.gemm_i8 = OD_LEVEL::gemm_i8_amx;
-    return with_tiles;
-  }();
-  return level;
-}
-}  // namespace onedispatch::kernels

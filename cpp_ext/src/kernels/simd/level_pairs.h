@@ -7,11 +7,13 @@ static void conv_pairs(const ConvF32& g) { convolve<true, false>(g); }
 
 OD_INLINE I upper(I x) { return (I)((U)x << 16); }
 
-static void pair_rows(const uint16_t* first, const uint16_t* second, uint16_t none, uint32_t* words, size_t n) {
-  for (size_t i = 0; i < n; i += kLanes) {
-    const int part = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
-    const I low = second == nullptr ? splat_i(none) : widen_u16(second + i, part);
-    store_part_i(reinterpret_cast<int32_t*>(words + i), upper(widen_u16(first + i, part)) | low, part);
+static void pair_rows(const uint16_t* x, ptrdiff_t x_row, int rows, int columns, uint16_t none, uint32_t* words, ptrdiff_t row) {
+  for (int k = 0; k < rows; k += 2, x += 2 * x_row, words += row) {
+    for (int i = 0; i < columns; i += kLanes) {
+      const int part = columns - i < kLanes ? columns - i : kLanes;
+      const I low = k + 1 == rows ? splat_i(none) : widen_u16(x + x_row + i, part);
+      store_part_i(reinterpret_cast<int32_t*>(words + i), upper(widen_u16(x + i, part)) | low, part);
+    }
   }
 }
 
@@ -61,7 +63,7 @@ namespace onedispatch::kernels {
 const SimdLevel& avx512bf16_level();
 const SimdLevel& avx512bf16_level() {
   using namespace OD_LEVEL;
-  static constexpr PairLevel pairs{gemm_pairs, gemm_rows, conv_pairs, pair_rows, pair_neighbours};
+  static constexpr PairLevel pairs{1, gemm_pairs, gemm_rows, conv_pairs, pair_rows, pair_neighbours};
   static const SimdLevel level = [] {
     SimdLevel with_pairs = avx512_level();
     with_pairs.name = "avx512bf16";

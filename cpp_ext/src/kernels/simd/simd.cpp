@@ -28,13 +28,13 @@ const SimdLevel& amx_level();
 namespace {
 
 #if defined(__x86_64__) && defined(OD_AVX512)
-// Whether the processor has tiles of bytes, and Linux lets this process use them: their registers are large, so it
+// Whether the processor has tiles of bytes and of bf16, and Linux lets this process use them: their registers are large, so it
 // asks (Documentation/arch/x86/xstate.rst). It refuses where a thread has too small a stack for signals.
 bool may_use_amx() {
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;                // of EDX
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25, kAll = kBf16 | kTile | kInt8;  // of EDX
   constexpr long kRequest = 0x1023, kTileData = 18;                     // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTile) == 0 || (d & kInt8) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAll) != kAll) return false;
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 #endif
@@ -58,7 +58,7 @@ const SimdLevel* level_named(std::string_view name) {
   return name == "portable" ? &portable_level() : nullptr;
 }
 
-// Whether products of bf16 are faster in pairs. On Intel processors a product of pairs takes about as long as two of f32,
+// Whether vectors multiply bf16 faster in pairs. On Intel processors a product of pairs takes about as long as two of f32,
 // which need no pairs to be made (1.8 times as long as one on Sapphire Rapids; assumed of the others). Both have the same bits.
 bool gains_by_pairs() {
 #if defined(__x86_64__)

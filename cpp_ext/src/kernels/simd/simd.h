@@ -4,7 +4,7 @@
 // The level is chosen once, at the first use, from what the processor offers. Every level gives
 // the same integers. f32 results are the same on every run and every thread of one machine, but
 // may differ in the last bits between levels (vector width changes the order of sums, the portable
-// level has no fused multiply-add, and convolutions of bf16 take channels in pairs where words hold two).
+// level has no fused multiply-add, and sums of bf16 are added up in pairs of channels, or in blocks: PairLevel).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -204,14 +204,21 @@ struct NormalRow {
 // first in its upper half. They are added one after the other, each sum rounded as ever; denormals count as zeros.
 inline uint32_t pair_of(uint16_t first, uint16_t second) { return uint32_t{first} << 16 | second; }
 
+// Where a level adds them up in blocks, first and second members of `block` pairs have sums of their own, each a fused
+// multiply-add after the other from zero on, and the sum of both is added to that of all.
 struct PairLevel {
-  void (*gemm)(const GemmF32&);  // pairs in the words of both operands
-  void (*gemm_rows)(const GemmRows&);  // to the same bits
-  void (*conv)(const ConvF32&);
-  // words[i] is the pair of first[i] and second[i], which is `none` for nullptr; or of elements 2i and 2i + 1 of n.
-  void (*pair_rows)(const uint16_t* first, const uint16_t* second, uint16_t none, uint32_t* words, size_t n);
+  int block;  // pairs; 1: no blocks. Products have whole ones, of pairs of zeros where members end
+  // Pairs in the words of both operands, without panels. With blocks, words are also read behind the last row of A, up to
+  // kPairRows, and behind the last columns of B, up to kOverrun.
+  void (*gemm)(const GemmF32&);
+  void (*gemm_rows)(const GemmRows&);  // to the same bits; its last block may lack pairs
+  void (*conv)(const ConvF32&);  // nullptr: with blocks
+  // Row i of words has the pairs of rows 2i and 2i + 1 of x, or `none` for a row that is not there; or the pairs of
+  // elements 2i and 2i + 1 of n.
+  void (*pair_rows)(const uint16_t* x, ptrdiff_t x_row, int rows, int columns, uint16_t none, uint32_t* words, ptrdiff_t row);
   void (*pair_neighbours)(const uint16_t* x, uint16_t none, uint32_t* words, size_t n);
 };
+constexpr int kPairRows = 16;
 
 struct SimdLevel {
   const char* name;

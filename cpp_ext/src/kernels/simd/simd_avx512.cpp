@@ -138,4 +138,5 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_table.h"
 #include "level_pairs.h"
 #include "level_amx.h"
+#include "level_amx_pairs.h"
 #endif
