@@ -381,13 +381,14 @@ TEST(Levels, PairsOfRowsAndOfNeighbours) {
       std::vector<uint16_t> x(static_cast<size_t>(rows * x_row));
       for (uint16_t& one : x) one = static_cast<uint16_t>(random.word());
       const auto at = [&](int k, int i) -> uint32_t { return k < rows ? x[static_cast<size_t>(k * x_row + i)] : 7u; };
-      std::vector<uint32_t> made(static_cast<size_t>((rows + 1) / 2 * row), 5u), side(static_cast<size_t>((n + 1) / 2));
+      std::vector<uint32_t> made(static_cast<size_t>((rows + 1) / 2 * row), 5u), side(static_cast<size_t>((n + 1) / 2 + rows), 5u);
       simd().pairs->pair_rows(x.data(), x_row, rows, n, 7, made.data(), row);
-      simd().pairs->pair_neighbours(x.data(), 7, side.data(), static_cast<size_t>(n));
+      simd().pairs->pair_neighbours(x.data(), n, 7, side.data(), static_cast<int>(side.size()) - 1);
       for (int i = 0; i < (rows + 1) / 2 * row; ++i) {
         const int k = i / row * 2;
         ASSERT_EQ(made[static_cast<size_t>(i)], i % row < n ? at(k, i % row) << 16 | at(k + 1, i % row) : 5u);
       }
+      for (size_t i = static_cast<size_t>(n + 1) / 2; i < side.size(); ++i) ASSERT_EQ(side[i], i + 1 == side.size() ? 5u : 0u);
       for (int i = 0; i < n; i += 2) ASSERT_EQ(side[static_cast<size_t>(i / 2)], uint32_t{x[static_cast<size_t>(i)]} << 16 | (i + 1 < n ? x[static_cast<size_t>(i + 1)] : 7u));
     }
   });

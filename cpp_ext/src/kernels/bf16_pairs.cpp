@@ -16,7 +16,7 @@ const uint16_t* member_of(const Bf16Matrix& x, int k) {
 void pair_columns(const Bf16Matrix& x, int first, int members, uint16_t none, uint32_t* words, ptrdiff_t row) {
   const int pairs = (members + 1) / 2;
   auto* columns = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(x.n) * static_cast<size_t>(pairs) * 4));
-  for (int n = 0; n < x.n; ++n) simd().pairs->pair_neighbours(x.data + first + n * x.n_stride, none, columns + ptrdiff_t{n} * pairs, static_cast<size_t>(members));
+  for (int n = 0; n < x.n; ++n) simd().pairs->pair_neighbours(x.data + first + n * x.n_stride, members, none, columns + ptrdiff_t{n} * pairs, pairs);
   simd().transpose(reinterpret_cast<const float*>(columns), pairs, x.n, pairs, reinterpret_cast<float*>(words), row);
 }
 
@@ -67,11 +67,8 @@ void pair_members(const Bf16Matrix& x, const PairSteps& steps, uint16_t none, ui
 }
 
 void pair_neighbours(const uint16_t* x, const PairSteps& steps, uint16_t none, uint32_t* words) {
-  for (int step = 0; step < steps.count(); ++step) {
-    uint32_t* const to = words + steps.first_row(step);
-    simd().pairs->pair_neighbours(x + steps.first_member(step), none, to, static_cast<size_t>(steps.members(step)));
-    std::fill(to + steps.pairs(step), to + steps.rows(step), 0u);
-  }
+  for (int step = 0; step < steps.count(); ++step)
+    simd().pairs->pair_neighbours(x + steps.first_member(step), steps.members(step), none, words + steps.first_row(step), steps.rows(step));
 }
 
 ptrdiff_t pair_pitch(int n) {

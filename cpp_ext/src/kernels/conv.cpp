@@ -69,7 +69,7 @@ class Conv final : public Kernel {
   void find_pairs(const Call& call, const PairSteps& taps, Sources& from) const;
   Bf16Matrix bf16_weights(const Call& call) const;
   void find_pairs_of_weights(const Call& call, const PairSteps& steps, GemmF32& g, Sources& from) const;
-  bool is_one_pixel(const Call& call) const;
+  bool is_one_pixel(const Call& call, const GemmF32& g) const;
   void find_words(const Call& call, GemmF32& g, Sources& from) const;
   void find_channels(const Call& call, Sources& from) const;
   void find_pixels(const Call& call, Sources& from) const;
@@ -83,12 +83,11 @@ class Conv final : public Kernel {
   void accumulate_planes(const Call& call, GemmF32& g, const Sources& from) const;
   void multiply(GemmF32 g, const Sources& from, int64_t row) const;
   void multiply_copied(GemmF32 g, const Sources& from) const;
-  void place_channels(const Operand& out);
   void finish(const Call& call, const Result<float>& result) const;
 
   Window window_;
   uint32_t out_;       // element type
-  size_t out_stride_;  // from a channel to the next
+  size_t out_apart_;   // elements from a channel to the next
   Operand w_, bias_;
   Panels w_outputs_, w_channels_, bias_outputs_;
   // Weights of all panels of outputs are gathered, which alone leave lanes idle, or rows of a product's tile of registers.
@@ -101,7 +100,7 @@ class Conv final : public Kernel {
 Conv::Conv(const Setup& setup)
     : window_(setup, scalar::kh),
       out_(setup.operands[operand::out].dtype),
-      out_stride_(static_cast<size_t>(window_.pixels())),
+      out_apart_(window_.channels_apart(setup.operands[operand::out])),
       w_(setup.operands[operand::w]),
       bias_(setup.operands[operand::bias]),
       w_outputs_(setup, w_, 0),
@@ -110,11 +109,6 @@ Conv::Conv(const Setup& setup)
       bf16_(window_.x.dtype == params::dtype::bf16 && w_.dtype == params::dtype::bf16),
       step_(step_of(setup)),
       activation_(setup, scalar::act) {
-  if (is_word(out_)) {
-    place_channels(setup.operands[operand::out]);
-  } else {
-    require_whole(setup, operand::out);
-  }
   if (!w_.present) return;
   const Axis& outputs = w_.axes[0];
   const Axis& channels = w_.axes[1];
@@ -132,14 +126,6 @@ Conv::Conv(const Setup& setup)
   if (held != window_.tile_c || taps.chunk != window_.taps() || !(one_stride || apart)) {
     reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
   }
-}
-
-// The chunk of a core is whole; results that are written where they go may have channels that lie apart.
-void Conv::place_channels(const Operand& out) {
-  const auto &channels = out.axes[0], &rows = out.axes[1], &columns = out.axes[2];
-  const bool whole = (window_.columns == 1 || columns.stride == 1) && (window_.rows == 1 || rows.stride == window_.columns);
-  if (window_.tile_c > 1) out_stride_ = static_cast<size_t>(channels.stride);
-  if (!whole) reject("conv: out; accepted: channels whose rows lie together");
 }
 
 // The product of the weights with rows of columns, from row `row` of all on: of each panel of outputs, whose rows may lie
@@ -420,9 +406,9 @@ void Conv::find_pairs_of_weights(const Call& call, const PairSteps& steps, GemmF
 }
 
 // Its outputs are a row, which does not pay for pairs of weights.
-bool Conv::is_one_pixel(const Call& call) const {
+bool Conv::is_one_pixel(const Call& call, const GemmF32& g) const {
   int64_t first = 0;
-  return window_.pixels() == 1 && out_stride_ == 1 && window_.channels_reach(1) == 1 && w_.axes[0].stride == 1 && window_.single_tap(call, first);
+  return window_.pixels() == 1 && g.c_m == 1 && window_.channels_reach(1) == 1 && w_.axes[0].stride == 1 && window_.single_tap(call, first);
 }
 
 void Conv::accumulate(const Call& call, GemmF32& g) const {
@@ -431,7 +417,7 @@ void Conv::accumulate(const Call& call, GemmF32& g) const {
   if (bf16_ && simd().pairs != nullptr) {
     const PairSteps steps(from.count, step_, window_.taps());
     find_pairs(call, steps, from);
-    if (is_one_pixel(call)) return multiply_rows({from.x, 0, nullptr, 0, g.c, 0, 1, 0, 0, g.accumulate}, bf16_weights(call), steps);
+    if (is_one_pixel(call, g)) return multiply_rows({from.x, 0, nullptr, 0, g.c, 0, 1, 0, 0, g.accumulate}, bf16_weights(call), steps);
     find_pairs_of_weights(call, steps, g, from);
   } else {
     find_words(call, g, from);
@@ -449,13 +435,12 @@ void Conv::accumulate(const Call& call, GemmF32& g) const {
 }
 
 void Conv::run(const Call& call) const {
-  const size_t elements = static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels());
-  const Result<float> result(out_, call, elements);
+  const Result<float> result(out_, call, static_cast<size_t>(window_.tile_c), static_cast<size_t>(window_.pixels()), out_apart_);
   GemmF32 g{};
   g.m = window_.tile_c;
   g.n = window_.pixels();
   g.c = result.words;
-  g.c_m = static_cast<ptrdiff_t>(out_stride_);
+  g.c_m = static_cast<ptrdiff_t>(result.pitch);
   g.accumulate = call.k_index != 0;
   if (call.k_count == 0) {
     simd().gemm_f32(g);
@@ -470,16 +455,16 @@ void Conv::finish(const Call& call, const Result<float>& result) const {
   const auto pixels = static_cast<size_t>(window_.pixels()), channels = static_cast<size_t>(window_.tile_c);
   const float* bias = bias_.present ? neighbours(bias_, bias_outputs_, call, 0, window_.tile_c) : nullptr;
   const auto each = static_cast<size_t>(neighbour_step(bias_, bias_outputs_));
-  const size_t block = out_stride_ == pixels ? std::max<size_t>(1, kFinished / pixels) : 1;
+  const size_t block = result.pitch == pixels ? std::max<size_t>(1, kFinished / pixels) : 1;
   for (size_t first = 0; first < channels; first += block) {
     const size_t end = std::min(channels, first + block);
     for (size_t co = first; bias != nullptr && co < end; ++co) {
-      float* plane = result.words + co * out_stride_;
+      float* plane = result.words + co * result.pitch;
       simd().affine(plane, 1.0f, bias[co * each], plane, pixels);
     }
-    activation_.apply(result.words + first * out_stride_, (end - first) * pixels);
+    activation_.apply(result.words + first * result.pitch, (end - first) * pixels);
+    result.finish(first, end - first);
   }
-  result.finish();
 }
 
 std::unique_ptr<const Kernel> make_by_type(const Setup& setup) {

@@ -51,8 +51,9 @@ class IntegerWindows : public Kernel {
         scale_panels_(setup, scale_, 0),
         w_zero_panels_(setup, w_zero_, 0),
         zero_panels_(setup, out_zero_, 0),
-        table_panels_(setup, table_, Panels::kWhole) {
-    require_whole(setup, at.out);
+        table_panels_(setup, table_, Panels::kWhole),
+        out_apart_(static_cast<ptrdiff_t>(window_.channels_apart(setup.operands[at.out]))) {
+    if (is_word(out_)) require_whole(setup, at.out);
     if (wide_ && (bias_panels_ || scale_panels_)) reject("conv: x of 16 bits has no panels");
     if (!is_word(out_) && !scale_.present) reject(setup, at.out_zero_word - 1, "scale", "sums need one to become narrow");
     if (x_zero_.axes[0].stride != 0 || out_zero_.axes[0].stride != 0) {
@@ -101,13 +102,14 @@ class IntegerWindows : public Kernel {
       for (int c = 0; c < window_.tile_c; c += rows) {
         const int32_t zero = value(out_zero_, call, c / rows * zero_panels_.stride);
         const int32_t* added = bias == nullptr ? nullptr : bias + c * step;
-        uint8_t* out = call.out + int64_t{c} * pixels * element_bytes(out_);
-        simd().requantise({sums + c * pixels, pixels, added, step, scale + c * scale_step, scale_step, 0, zero, out_, out, pixels, rows, pixels});
+        uint8_t* out = call.out + c * out_apart_ * element_bytes(out_);
+        simd().requantise({sums + c * pixels, pixels, added, step, scale + c * scale_step, scale_step, 0, zero, out_, out, out_apart_, rows, pixels});
       }
       const int looked_up = table_panels_ ? static_cast<int>(table_panels_.length) : window_.tile_c;
-      for (int c = 0; table_.present && c < window_.tile_c; c += looked_up) {
-        uint8_t* out = call.out + int64_t{c} * pixels;
-        simd().look_up(table_.in(call) + c / looked_up * table_panels_.stride, out, out, static_cast<size_t>(looked_up) * static_cast<size_t>(pixels));
+      const int together = out_apart_ == pixels ? looked_up : 1;
+      for (int c = 0; table_.present && c < window_.tile_c; c += together) {
+        uint8_t* out = call.out + c * out_apart_;
+        simd().look_up(table_.in(call) + c / looked_up * table_panels_.stride, out, out, static_cast<size_t>(together) * static_cast<size_t>(pixels));
       }
       return;
     }
@@ -126,7 +128,7 @@ class IntegerWindows : public Kernel {
     } else {
       bias = value(bias_, call, i);
     }
-    uint8_t* out = call.out + c * window_.pixels() * element_bytes(out_);
+    uint8_t* out = call.out + c * out_apart_ * element_bytes(out_);
     const float* scale = scale_.f32_in(call) + at.scale + c * scale_.axes[0].stride;
     simd().requantise_wide({row, 0, &bias, scale, false, value(out_zero_, call, 0), out_, out, 0, 1, window_.pixels()});
   }
@@ -137,6 +139,7 @@ class IntegerWindows : public Kernel {
   int32_t pad_;
   Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_, table_;
   Panels bias_panels_, scale_panels_, w_zero_panels_, zero_panels_, table_panels_;
+  ptrdiff_t out_apart_;  // elements from a channel of results to the next
 };
 
 class IntegerConv final : public IntegerWindows {

@@ -24,6 +24,7 @@ namespace operand = params::gemm::operand;
 namespace scalar = params::gemm::scalar;
 
 constexpr int kFewRows = 2;
+constexpr size_t kFinished = 2 * 1024;  // elements of results at a time
 
 void multiply(const GemmF32& g) { simd().gemm_f32(g); }
 void multiply(const GemmI32& g) { simd().gemm_i32(g); }
@@ -90,7 +91,7 @@ class Gemm final : public Kernel {
   uint32_t dim_m_, dim_n_;
   int m_, n_;
   int step_;  // members of a step, of which a call of a joined operation has several
-  int64_t c_m_;  // from a row of results to the next
+  int64_t out_m_, c_m_;  // elements from a row of results to the next, and of sums
   Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
   Axis a_m_, a_k_, b_k_, b_n_;
   Panels b_k_panels_, b_n_panels_, bias_panels_, scale_panels_, out_zero_panels_;
@@ -111,7 +112,8 @@ Gemm::Gemm(const Setup& setup)
       m_(static_cast<int>(setup.tile(0))),
       n_(static_cast<int>(setup.tile(1))),
       step_(step_of(setup)),
-      c_m_(m_ > 1 ? setup.operands[operand::out].axes[0].stride : n_),
+      out_m_(m_ > 1 ? setup.operands[operand::out].axes[0].stride : n_),
+      c_m_(is_word(out_) ? out_m_ : n_),
       a_(setup.operands[operand::a]),
       b_(setup.operands[operand::b]),
       bias_(setup.operands[operand::bias]),
@@ -133,7 +135,7 @@ Gemm::Gemm(const Setup& setup)
       alpha_(setup.f32(scalar::alpha)),
       shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
   check_finish(setup);
-  if (!floats_ || !is_word(out_)) require_whole(setup, operand::out);
+  if (is_word(out_) ? !floats_ : shift_ >= 0) require_whole(setup, operand::out);
   if (n_ > 1 && setup.operands[operand::out].axes[1].stride != 1) reject("gemm: out; accepted: rows whose elements are neighbours");
   if ((b_k_panels_ || b_n_panels_) && !takes_panels()) reject("gemm: panels of b; accepted: of floats whose columns are neighbours, of bytes in whole vectors");
   if (wide_ && scale_panels_) reject("gemm: scale of products of 16 bits; accepted: no panels");
@@ -201,7 +203,7 @@ void Gemm::run(const Call& call) const {
 template <class Word>
 void Gemm::run_as(const Call& call, const ChunkOffsets& at) const {
   if (shift_ >= 0 && !is_word(out_)) return run_narrow<Word>(call, at);
-  const Result<Word> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
+  const Result<Word> result(out_, call, static_cast<size_t>(m_), static_cast<size_t>(n_), static_cast<size_t>(out_m_));
   add(call, at, result.words, call.k_index != 0);
   if (!call.k_last) return;
   finish(call, at, result.words);
@@ -477,21 +479,22 @@ void Gemm::add_wide(const Call& call, const ChunkOffsets& at, int64_t* sums) con
   }
 }
 
-// Row by row where rows lie apart, else as much at once as there is.
+// Row by row where rows lie apart, else some at a time, while they are in L1.
 void Gemm::finish(const Call& call, const ChunkOffsets& at, float* c) const {
   const int each = static_cast<int>(neighbour_step(bias_, bias_panels_));
-  const bool apart = c_m_ != n_;
-  const auto n = static_cast<size_t>(n_), all = static_cast<size_t>(m_) * n, rows = apart ? static_cast<size_t>(m_) : 1, columns = apart ? n : all;
+  const auto n = static_cast<size_t>(n_), rows = static_cast<size_t>(m_);
+  const size_t block = out_m_ != n_ ? 1 : std::max<size_t>(1, kFinished / n);
   const float* bias = bias_.present ? neighbours(bias_, bias_panels_, call, at.bias, at.n) : nullptr;
-  for (size_t first = 0; first < rows; ++first) {
+  for (size_t first = 0, some; first < rows; first += some) {
+    some = std::min(block, rows - first);
     float* words = c + static_cast<int64_t>(first) * c_m_;
-    if (alpha_ != 1.0f) simd().affine(words, alpha_, 0.0f, words, columns);
-    for (float* row = words; bias != nullptr && row != words + columns; row += n) {
+    if (alpha_ != 1.0f) simd().affine(words, alpha_, 0.0f, words, some * n);
+    for (float* row = words; bias != nullptr && row != words + some * n; row += n) {
       simd().binary(params::eltwise_func::add_, row, 1, bias, each, row, static_cast<size_t>(at.n));
     }
-    activation_.apply(words, columns);
+    activation_.apply(words, some * n);
+    if (!is_word(out_)) simd().narrow(out_, words, call.out + first * static_cast<size_t>(out_m_) * element_bytes(out_), some * n);
   }
-  if (!is_word(out_)) simd().narrow(out_, c, call.out, all);
 }
 
 void Gemm::finish(const Call& call, const ChunkOffsets& at, int32_t* c) const {
@@ -531,7 +534,7 @@ void Gemm::narrow(const Call& call, const ChunkOffsets& at, int32_t* c) const {
     const int32_t zero = zero_at(n / width);
     for (end = n + width; end < at.n && zero_at(end / width) == zero;) end += width;
     end = std::min(end, at.n);
-    simd().requantise({c + n, n_, nullptr, 0, scale + n * step, 0, step != 0, zero, out_, call.out + n * int64_t{element_bytes(out_)}, n_, m_, end - n});
+    simd().requantise({c + n, n_, nullptr, 0, scale + n * step, 0, step != 0, zero, out_, call.out + n * int64_t{element_bytes(out_)}, out_m_, m_, end - n});
   }
 }
 
@@ -548,13 +551,13 @@ void Gemm::narrow(const Call& call, const ChunkOffsets& at, const int64_t* c) co
   }
   int32_t zero;
   zero_points(out_zero_, call, at.out_zero, 1, &zero);
-  simd().requantise_wide({c, n_, bias, scale, true, zero, out_, call.out, n_, m_, at.n});
+  simd().requantise_wide({c, n_, bias, scale, true, zero, out_, call.out, out_m_, m_, at.n});
 }
 
 // The columns behind the last are row padding: zeros.
 void Gemm::clear_padding(const Call& call, int n) const {
-  const size_t bytes = element_bytes(out_), row = static_cast<size_t>(n_) * bytes, used = static_cast<size_t>(n) * bytes;
-  for (size_t m = 0; m < static_cast<size_t>(m_); ++m) std::memset(call.out + m * row + used, 0, row - used);
+  const size_t bytes = element_bytes(out_), row = static_cast<size_t>(out_m_) * bytes, used = static_cast<size_t>(n) * bytes;
+  for (size_t m = 0; m < static_cast<size_t>(m_); ++m) std::memset(call.out + m * row + used, 0, static_cast<size_t>(n_) * bytes - used);
 }
 
 }  // namespace

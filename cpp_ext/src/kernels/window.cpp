@@ -145,4 +145,10 @@ Window::Plan Window::plan_copies(const Call& call) const {
   return {copies, count};
 }
 
+size_t Window::channels_apart(const Operand& out) const {
+  const auto &channels = out.axes[0], &lines = out.axes[1], &neighbours = out.axes[2];
+  if ((columns > 1 && neighbours.stride != 1) || (rows > 1 && lines.stride != columns)) reject("windows: out; accepted: channels whose rows lie together");
+  return static_cast<size_t>(tile_c > 1 ? channels.stride : pixels());
+}
+
 }  // namespace onedispatch::kernels

@@ -56,27 +56,36 @@ const Word* widened_panels(const Operand& x, const Call& call, int64_t first, co
   return made;
 }
 
-// Where the words of a result of `count` elements are computed: in its chunk, or where that is narrower,
-// beside it until `finish`: over several steps at the beginning of the scratch, which the declaration keeps.
+// Where the words of a result are computed: in its chunk, or where that is narrower, beside it until `finish`: over several
+// steps at the beginning of the scratch, which the declaration keeps. Rows may lie apart in the chunk, but not beside it.
 template <class Word>
 class Result {
  public:
-  Result(uint32_t dtype, const Call& call, size_t count) : dtype_(dtype), out_(call.out), count_(count) {
+  Result(uint32_t dtype, const Call& call, size_t count) : Result(dtype, call, 1, count, count) {}
+  // Rows of so many elements, in the chunk `apart` elements from one to the next.
+  Result(uint32_t dtype, const Call& call, size_t rows, size_t row, size_t apart)
+      : pitch(is_word(dtype) ? apart : row), dtype_(dtype), out_(call.out), rows_(rows), row_(row), apart_(apart) {
     const bool waits = call.k_index != 0 || call.k_last == 0;
     void* place = is_word(dtype) ? call.out : waits ? call.scratch : nullptr;
-    words = static_cast<Word*>(place != nullptr ? place : scratch(kScratchResult, count * sizeof(Word)));
+    words = static_cast<Word*>(place != nullptr ? place : scratch(kScratchResult, rows * row * sizeof(Word)));
   }
   // Rounds or saturates what was computed beside the chunk.
-  void finish() const {
-    if (!is_word(dtype_)) simd().narrow(dtype_, words, out_, count_);
+  void finish() const { finish(0, rows_); }
+  // The same of `count` rows from `first` on, once they are computed.
+  void finish(size_t first, size_t count) const {
+    if (is_word(dtype_)) return;
+    const size_t together = apart_ == row_ ? count : 1;
+    for (size_t end = first + count; first < end; first += together)
+      simd().narrow(dtype_, words + first * row_, out_ + first * apart_ * element_bytes(dtype_), together * row_);
   }
 
   Word* words;
+  size_t pitch;  // words from row to row
 
  private:
   uint32_t dtype_;
   uint8_t* out_;
-  size_t count_;
+  size_t rows_, row_, apart_;
 };
 
 }  // namespace onedispatch::kernels

@@ -91,6 +91,8 @@ static const uint32_t* rows_of_pairs(const GemmF32& g, ptrdiff_t& a_m) {
   _tile_release();
 }
 
+constexpr int kMembersAhead = 64;  // of rows, which come from memory
+
 // `count` columns of one row of A times the rows of B, of which `Vectors` vectors.
 template <int Vectors>
 OD_INLINE void row_in_blocks(const GemmRows& g, const uint32_t* a, const uint16_t* b, float* c, int count) {
@@ -102,6 +104,11 @@ OD_INLINE void row_in_blocks(const GemmRows& g, const uint32_t* a, const uint16_
     const int members = g.k - block < 2 * kTile ? g.k - block : 2 * kTile;
     F first[Vectors]{}, second[Vectors]{};
     for (int k = 0; k < members; k += 2, b += 2 * g.b_k, ++a) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        __builtin_prefetch(b + kMembersAhead * g.b_k + v * kLanes);
+        __builtin_prefetch(b + (kMembersAhead + 1) * g.b_k + v * kLanes);
+      }
       const F upper_half = (F)splat_i(static_cast<int32_t>(*a & 0xFFFF0000u)), lower_half = (F)splat_i(static_cast<int32_t>(*a << 16));
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) {

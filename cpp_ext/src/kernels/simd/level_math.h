@@ -21,13 +21,15 @@ OD_INLINE F at_least(F x, float limit) { return select(x < splat(limit), splat(l
 
 OD_INLINE F exp_f(F x) {
   constexpr float c[] = {4.999999305e-01f, 1.666651479e-01f, 4.166845679e-02f, 8.369418847e-03f, 1.381314439e-03f};
-  x = at_least(at_most(x, 89.0f), -104.5f);  // beyond these the result is 0 or infinity anyway
+  constexpr float kZero = -104.0f;  // results are 0 from here on
+  x = at_least(at_most(x, 89.0f), kZero);
   const F magic = splat(kWhole);
   const F shifted = fma(x, splat(1.44269504f), magic);
   const F whole = shifted - magic;
   F r = fma(whole, splat(-kLn2High), x);
   r = fma(whole, splat(-kLn2Low), r);
-  const F p = fma(r * r, polynomial(c, r), r) + splat(1.0f);
+  // Processors take a hundred cycles for a result that becomes 0 by being scaled, as masked scores all do.
+  const F p = select(x == splat(kZero), F{}, fma(r * r, polynomial(c, r), r) + splat(1.0f));
 #if OD_SCALES
   return scaled(p, whole);
 #else

@@ -18,12 +18,12 @@ static void pair_rows(const uint16_t* x, ptrdiff_t x_row, int rows, int columns,
 }
 
 // In memory the first is the lower half.
-static void pair_neighbours(const uint16_t* x, uint16_t none, uint32_t* words, size_t n) {
-  const size_t whole = n / 2;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    const int part = whole - i < kLanes ? static_cast<int>(whole - i) : kLanes;
-    const I both = load_part_i(reinterpret_cast<const int32_t*>(x + 2 * i), part);
-    store_part_i(reinterpret_cast<int32_t*>(words + i), upper(both) | (I)((U)both >> 16), part);
+static void pair_neighbours(const uint16_t* x, int n, uint16_t none, uint32_t* words, int pairs) {
+  const int whole = n / 2;
+  for (int i = 0; i < pairs; i += kLanes) {
+    const auto lanes = [i](int end) { return end - i < 0 ? 0 : end - i < kLanes ? end - i : kLanes; };
+    const I both = load_part_i(reinterpret_cast<const int32_t*>(x + 2 * i), lanes(whole));
+    store_part_i(reinterpret_cast<int32_t*>(words + i), upper(both) | (I)((U)both >> 16), lanes(pairs));
   }
   if (n % 2 != 0) words[whole] = pair_of(x[n - 1], none);
 }

@@ -214,9 +214,9 @@ struct PairLevel {
   void (*gemm_rows)(const GemmRows&);  // to the same bits; its last block may lack pairs
   void (*conv)(const ConvF32&);  // nullptr: with blocks
   // Row i of words has the pairs of rows 2i and 2i + 1 of x, or `none` for a row that is not there; or the pairs of
-  // elements 2i and 2i + 1 of n.
+  // elements 2i and 2i + 1 of n, with zeros behind them up to `pairs`.
   void (*pair_rows)(const uint16_t* x, ptrdiff_t x_row, int rows, int columns, uint16_t none, uint32_t* words, ptrdiff_t row);
-  void (*pair_neighbours)(const uint16_t* x, uint16_t none, uint32_t* words, size_t n);
+  void (*pair_neighbours)(const uint16_t* x, int n, uint16_t none, uint32_t* words, int pairs);
 };
 constexpr int kPairRows = 16;
 

@@ -95,7 +95,7 @@ class Join {
   bool covers(Group& group) const;
   std::optional<Byte> byte_at(const Chunk& chunk, int64_t byte);
   uint32_t whole_words(const Group& group, uint32_t dim) const;
-  bool has_panels_of_bytes() const;
+  bool has_narrow_panels() const;
   uint32_t panels_together(uint32_t members, uint32_t panels) const;
   int64_t elements_of(const Origin& tile) const;
   static uint32_t least_tiles(unsigned threads);

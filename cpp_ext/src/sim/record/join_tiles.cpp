@@ -10,12 +10,12 @@ namespace onedispatch::sim {
 namespace {
 
 constexpr int64_t kTileElements = 32768;  // of a joined tile's result: its operands are packed once for it
-constexpr int64_t kTileElementsOfBytes = 65536;  // bytes are multiplied much faster than packed
+constexpr int64_t kTileElementsOfNarrow = 65536;  // narrow elements are multiplied much faster than packed
 constexpr uint32_t kLeastTiles = 4;       // that several threads share, where there are so many
 constexpr uint32_t kLanes = 16;           // elements of the widest vectors
 constexpr uint32_t kMostTogether = 192;   // members of panels that fill vectors together
 constexpr uint32_t kLeastTogether = 64;   // of sums, which read what they are multiplied with once for all of them
-constexpr uint32_t kBytesTogether = 256;  // members of panels of bytes
+constexpr uint32_t kNarrowTogether = 256;  // members of their panels
 constexpr uint32_t kLeastSummed = 16;     // products of a sum that make a tile worth sharing
 
 }  // namespace
@@ -37,15 +37,15 @@ uint32_t Join::whole_words(const Group& group, uint32_t dim) const {
   return static_cast<uint32_t>(members);
 }
 
-bool Join::has_panels_of_bytes() const {
-  const auto is_bytes = [](const OperandShape& operand) { return operand.panels && operand.element == 1; };
-  return std::any_of(shape_->operands.begin(), shape_->operands.end(), is_bytes);
+bool Join::has_narrow_panels() const {
+  const auto is_narrow = [](const OperandShape& operand) { return operand.panels && operand.element <= 2; };
+  return std::any_of(shape_->operands.begin(), shape_->operands.end(), is_narrow);
 }
 
 // How many panels of `members` each: few that fill vectors best, or, of bytes, many, since what they are multiplied with
 // is packed once for all of them.
 uint32_t Join::panels_together(uint32_t members, uint32_t panels) const {
-  if (has_panels_of_bytes()) return std::min(panels, std::max(1u, kBytesTogether / members));
+  if (has_narrow_panels()) return std::min(panels, std::max(1u, kNarrowTogether / members));
   const auto used = [members](uint32_t n) { return static_cast<double>(n * members) / ((n * members + kLanes - 1) / kLanes * kLanes); };
   uint32_t best = shape_->k_extent < 2 ? 1 : std::max(1u, std::min(panels, (kLeastTogether + members - 1) / members));
   for (uint32_t n = best + 1; n <= panels && n * members <= kMostTogether; ++n)
@@ -66,7 +66,7 @@ int64_t Join::elements_of(const Origin& tile) const {
 // A tile's units along d of which there are `whole`: as many as there is room for beside so many elements for each unit, at
 // most `most`, in multiples of `step`. Tiles are about the same size.
 uint32_t Join::units_of(uint32_t whole, uint32_t most, uint32_t step, int64_t elements) const {
-  const int64_t in_all = has_panels_of_bytes() ? kTileElementsOfBytes : kTileElements;
+  const int64_t in_all = has_narrow_panels() ? kTileElementsOfNarrow : kTileElements;
   const auto room = static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most, in_all / elements)));
   const uint32_t tiles = (whole + room - 1) / room;
   return ((whole + tiles - 1) / tiles + step - 1) / step * step;
