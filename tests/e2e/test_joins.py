@@ -298,6 +298,29 @@ CASES = {
     "pairs of members": Case(
         "float[70, 301] x", "float[70, 90] y", "y = MatMul(x, w)", 18, (("w", (301, 90)),), precision="bf16"
     ),
+    "pairs of strided pixels": Case(
+        "float[1, 150, 30, 31] x",
+        "float[1, 72, 15, 16] y",
+        "y = Conv<kernel_shape = [1, 1], strides = [2, 2]>(x, w)",
+        8,
+        (("w", (72, 150, 1, 1)),),
+        precision="bf16",
+    ),
+    "pairs of long sums": Case(
+        "float[41, 3001] x",
+        "float[41, 200] y",
+        "y = MatMul(x, w)",
+        11,
+        (("w", (3001, 200)),),
+        precision="bf16",
+    ),
+    "pairs of computed columns": Case(
+        "float[3, 75, 131] x, float[3, 99, 131] z",
+        "float[3, 75, 99] y",
+        "t = Transpose<perm = [0, 2, 1]>(z) y = MatMul(x, t)",
+        11,
+        precision="bf16",
+    ),
     "select": Case(
         "bool[300, 151] c, float[300, 151] x, float[151] z", "float[300, 151] y", "y = Where(c, x, z)", 9
     ),
