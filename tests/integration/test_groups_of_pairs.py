@@ -61,13 +61,17 @@ class Pair:
     first: str
     second: str
     shape: tuple[int, ...]
+    precision: str = "fp32"
 
     @property
     def id(self) -> str:
-        return f"{self.first} then {self.second}, {self.shape[1]} channels"
+        return f"{self.first} then {self.second}, {self.shape[1]} channels, {self.precision}"
 
 
-PAIRS = [Pair(*names, shape) for names in product(STEPS, STEPS) for shape in SHAPES]
+# Of each value, of the largest, and which part of them: what a normalisation leaves nearly alike is noise in
+# bf16, which the next one enlarges.
+CLOSE = {"fp32": (1e-4, 1e-5, 1.0), "bf16": (0.0, 0.05, 0.95)}
+PAIRS = [Pair(*one) for one in product(STEPS, STEPS, SHAPES, CLOSE)]
 
 
 class Chain:
@@ -127,15 +131,19 @@ def test_pairs_group(whatever_fits: None) -> None:
     assert on.ddr_bytes_written < off.ddr_bytes_written
 
 
-@each_case(sampled(PAIRS, lambda pair: "", 97), group=lambda pair: pair.first)
+@each_case(sampled(PAIRS, lambda pair: "", 195), group=lambda pair: pair.first)
 def test_groups_change_no_bit(pair: Pair, whatever_fits: None) -> None:
     model = chain_of(pair)
     x = np.random.default_rng(1).standard_normal(pair.shape).astype(np.float32)
     on, off = (
-        od.InferenceSession(model, "npu2", fallback="error", groups=groups, record=False).run(None, {"x": x})
+        od.InferenceSession(
+            model, "npu2", fallback="error", groups=groups, record=False, precision=pair.precision
+        ).run(None, {"x": x})
         for groups in ("on", "off")
     )
     assert [one.tobytes() for one in on] == [one.tobytes() for one in off]
+    relative, least, part = CLOSE[pair.precision]
     for result, wanted in zip(off, run_onnxruntime(model, {"x": x}), strict=True):
         if wanted.dtype == np.float32:  # positions of near equals are another's as sums are rounded
-            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5 * float(np.abs(wanted).max()))
+            near = np.isclose(result, wanted, rtol=relative, atol=least * float(np.abs(wanted).max()))
+            assert near.mean() >= part
