@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.frontend.importer import import_model
@@ -66,25 +64,6 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.onnx", tmp_path, "a\0b"):
         with pytest.raises(ModelError):
             import_model(path)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    cut=st.integers(0, 400), flips=st.lists(st.tuples(st.integers(0, 399), st.integers(1, 255)), max_size=4)
-)
-def test_damaged_bytes_import_or_raise_a_model_error(cut: int, flips: list[tuple[int, int]]) -> None:
-    weights = np.arange(6, dtype=np.float32).reshape(2, 3)
-    data = bytearray(
-        model(
-            [helper.make_node("Add", ["x", "w"], ["y"])], [info("x")], [info("y")], w=weights
-        ).SerializeToString()
-    )
-    for at, change in flips:
-        data[at % len(data)] ^= change
-    try:
-        import_model(bytes(data[: min(cut, len(data))]))
-    except ModelError as error:
-        assert str(error)
 
 
 def test_cycles_and_undefined_names() -> None:
