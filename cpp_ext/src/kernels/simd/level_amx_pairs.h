@@ -93,7 +93,6 @@ static const uint32_t* rows_of_pairs(const GemmF32& g, ptrdiff_t& a_m) {
 
 constexpr int kMembersAhead = 64;  // of rows, which come from memory
 
-// `count` columns of one row of A times the rows of B, of which `Vectors` vectors.
 template <int Vectors>
 OD_INLINE void row_in_blocks(const GemmRows& g, const uint32_t* a, const uint16_t* b, float* c, int count) {
   F sums[Vectors];
@@ -125,13 +124,7 @@ OD_INLINE void row_in_blocks(const GemmRows& g, const uint32_t* a, const uint16_
 }
 
 [[gnu::noinline]] static void add_rows_in_blocks(const GemmRows& g) {
-  constexpr int kColumns = 4 * kLanes;
-  for (int m = 0; m < g.m; ++m) {
-    const auto* a = reinterpret_cast<const uint32_t*>(g.a) + m * g.a_m;
-    int n = 0;
-    for (; n + kColumns <= g.n; n += kColumns) row_in_blocks<4>(g, a, g.b + n, g.c + m * g.c_m + n, kColumns);
-    for (; n < g.n; n += kLanes) row_in_blocks<1>(g, a, g.b + n, g.c + m * g.c_m + n, g.n - n < kLanes ? g.n - n : kLanes);
-  }
+  for_rows(g, [&](auto vectors, auto... at) { row_in_blocks<decltype(vectors)::value>(g, at...); });
 }
 
 // Tiles count denormals as zeros.

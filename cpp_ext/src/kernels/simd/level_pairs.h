@@ -28,9 +28,21 @@ static void pair_neighbours(const uint16_t* x, int n, uint16_t none, uint32_t* w
   if (n % 2 != 0) words[whole] = pair_of(x[n - 1], none);
 }
 
-// `count` columns of one row of A times the rows of B, of which `Vectors` vectors.
+// Calls row(vectors, a, b, c, count) for a row of A and `count` columns of B, of so many vectors.
+template <class Row>
+OD_INLINE void for_rows(const GemmRows& g, Row row) {
+  constexpr int kColumns = 4 * kLanes;
+  for (int m = 0; m < g.m; ++m) {
+    const auto* a = reinterpret_cast<const uint32_t*>(g.a) + m * g.a_m;
+    float* c = g.c + m * g.c_m;
+    int n = 0;
+    for (; n + kColumns <= g.n; n += kColumns) row(std::integral_constant<int, 4>{}, a, g.b + n, c + n, kColumns);
+    for (; n < g.n; n += kLanes) row(std::integral_constant<int, 1>{}, a, g.b + n, c + n, g.n - n < kLanes ? g.n - n : kLanes);
+  }
+}
+
 template <int Vectors>
-OD_INLINE void gemm_row(const GemmRows& g, const uint32_t* a, const uint16_t* b, float* c, int count) {
+OD_INLINE void row_in_order(const GemmRows& g, const uint32_t* a, const uint16_t* b, float* c, int count) {
   F sums[Vectors];
   const auto part = [count](int v) { return count - v * kLanes < kLanes ? count - v * kLanes : kLanes; };
 #pragma GCC unroll 4
@@ -48,13 +60,7 @@ OD_INLINE void gemm_row(const GemmRows& g, const uint32_t* a, const uint16_t* b,
 }
 
 static void gemm_rows(const GemmRows& g) {
-  constexpr int kColumns = 4 * kLanes;
-  for (int m = 0; m < g.m; ++m) {
-    const auto* a = reinterpret_cast<const uint32_t*>(g.a) + m * g.a_m;
-    int n = 0;
-    for (; n + kColumns <= g.n; n += kColumns) gemm_row<4>(g, a, g.b + n, g.c + m * g.c_m + n, kColumns);
-    for (; n < g.n; n += kLanes) gemm_row<1>(g, a, g.b + n, g.c + m * g.c_m + n, g.n - n < kLanes ? g.n - n : kLanes);
-  }
+  for_rows(g, [&](auto vectors, auto... at) { row_in_order<decltype(vectors)::value>(g, at...); });
 }
 
 }  // namespace onedispatch::kernels::OD_LEVEL
