@@ -51,9 +51,9 @@ class Window {
   const int32_t* without_planes(const Call& call, int64_t& first) const;
   // The same of one tap: outputs are input elements.
   bool single_tap(const Call& call, int64_t& first) const { return taps() == 1 && without_planes(call, first) != nullptr; }
-  // With a single tap: the outputs of a channel lie together in the chunk.
   // Elements from a channel of the output to the next: they may lie apart, but not what is in one.
   size_t channels_apart(const Operand& out) const;
+  // With a single tap: the outputs of a channel lie together in the chunk.
   bool contiguous() const {
     return sw * x_w.stride == 1 && (rows == 1 || sh * x_h.stride == columns);
   }
