@@ -28,7 +28,8 @@ static void store_outputs(Square& sums, float* y, ptrdiff_t y_output, int output
 }
 
 constexpr int kMostVectors = 3;
-constexpr int kTapsAhead = 16;  // that weights are fetched before they are used
+constexpr int kTapsAhead = 16;     // that weights are fetched before they are used
+constexpr int kChannelsAhead = 8;  // the same of pixels, of one tap
 
 // Where the weights of each vector of outputs begin.
 using Weights = const float* [kMostVectors];
@@ -48,12 +49,18 @@ static void conv_tile(const ConvF32& g, const float* first_x, const Weights& fir
     for (int v = 0; v < Vectors; ++v) sums[p][v] = (F)kept[v][p];
   }
   const ptrdiff_t w_tap = g.w_tap, x_row = g.x_row, x_step = Apart ? g.x_step : 1;
+  const bool one = g.taps == 1;  // whose channels are the inner loop
+  const int channels = one ? 1 : g.channels, taps = one ? g.channels : g.taps;
+  const ptrdiff_t ahead = (one ? kChannelsAhead : 1) * g.x_channel, last_ahead = ahead + (Columns - 1) * x_step;
   for (int panel = 0; panel <= g.more_panels; ++panel) {
     const float* x = first_x + panel * g.channels * g.x_channel;
     ptrdiff_t w = panel * g.w_panel;
-    for (int c = 0; c < g.channels; ++c, x += g.x_channel) {
-      for (int tap = 0; tap < g.taps; ++tap, w += w_tap) {
-        const float* at = x + g.offsets[tap];
+    for (int c = 0; c < channels; ++c, x += g.x_channel) {
+      const float* at = x + g.offsets[0];
+      for (int tap = 0; tap < taps; ++tap, w += w_tap) {
+        if (tap != 0) at = one ? at + g.x_channel : x + g.offsets[tap];
+        __builtin_prefetch(at + ahead);
+        __builtin_prefetch(at + last_ahead);
         F weights[Vectors];
 #pragma GCC unroll 3
         for (int v = 0; v < Vectors; ++v) {
