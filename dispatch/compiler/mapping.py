@@ -176,7 +176,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     if mapping is None and node.op_type == "If" and not node.domain:
         return Refusal(
             "its condition is known only at run time",
-            "conditions that constants or shapes decide, or that are inputs of the model",
+            "conditions that constants or shapes decide, inputs of the model, or Equal of such an integer",
         )
     if mapping is None:
         return _unknown(specs.graph, node)

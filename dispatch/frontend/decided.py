@@ -5,10 +5,12 @@ The host computes no data of a run. It may compute sizes, which an executable is
 
 - An input of the model that is a shape operand itself decides: its caller says the shape, or the branch
   that an If takes.
+- A branch may be chosen by comparing such an input: by ``Equal`` with constants, and ``_CHOOSING`` of its
+  results, where every tensor on the way has one element. So a mode is an input, as the rate of a sound.
 - Integers may reach an operand that sizes follow from through the operators of ``_ARITHMETIC``, of which
   conversions alone make floats. Every tensor on the way, constants included, has at most
   ``limits.SHAPE_ELEMENTS`` elements, and all of them together take at most ``limits.SHAPE_OPERATIONS``
-  element operations. Operands that name axes or branches are not computed.
+  element operations. Operands that name axes are not computed.
 - Operands that choose data are data: where both bounds of a Slice, or of a middle part of a Split, are not
   constant, as in ``Slice(x, i, i + 1)``, or a Slice's start is not and it steps by more than one, or the pads
   before and behind an axis are not, or CenterCropPad counts from the middle, none may be computed in the run.
@@ -22,7 +24,7 @@ compile time does not map.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,9 +36,10 @@ from onedispatch.dispatch.frontend.provenance import COMPUTED, CONSTANT, GIVEN, 
 from onedispatch.dispatch.frontend.shape_operands import data_operands, named_positions, size_positions
 
 _ARITHMETIC = frozenset(
-    "Abs Add Cast CastLike Concat Div Equal Expand Gather Greater Identity Less Max Min Mod Mul Neg Not "
-    "Range ReduceProd ReduceSum Reshape Slice Split Squeeze Sub Unsqueeze Where".split()
+    "Abs Add And Cast CastLike Concat Div Equal Expand Gather Greater Identity Less Max Min Mod Mul Neg Not "
+    "Or Range ReduceProd ReduceSum Reshape Slice Split Squeeze Sub Unsqueeze Where Xor".split()
 )
+_CHOOSING = frozenset("And Cast CastLike Equal Gather Identity Not Or Reshape Squeeze Unsqueeze Xor".split())
 _NONE: Array = np.asarray([CONSTANT])  # of an operand that is not there
 _CONVERSIONS = frozenset(("Cast", "CastLike", "Identity"))  # which may make floats of integers
 
@@ -49,13 +52,13 @@ def may_compute(graph: Graph, node: Node) -> bool:
     return all(_is_small(graph.value(name), kinds) for name in (*node.reads, *node.writes))
 
 
-def _is_small(value: Value, kinds: str) -> bool:
+def _is_small(value: Value, kinds: str, most: int = limits.SHAPE_ELEMENTS.most) -> bool:
     """Whether it is a tensor of few elements of these kinds, as far as its type and its shape are known."""
     if value.dtype is None:
         return not value.type
     shape = value.shape
     unknown = shape is None or not all(isinstance(size, int) for size in shape)
-    return value.dtype.kind in kinds and (unknown or _elements(value) <= limits.SHAPE_ELEMENTS.most)
+    return value.dtype.kind in kinds and (unknown or _elements(value) <= most)
 
 
 def _elements(value: Value) -> int:
@@ -82,6 +85,9 @@ def decided_cone(graph: Graph) -> frozenset[str]:
     floats = {v.name for v in graph.inputs if v.dtype is not None and v.dtype.kind not in "iub"}
     pending = list(_sizes(graph))
     cone = {name for name in named if name not in producers}
+    for node in graph.nodes:
+        if not node.domain and node.op_type == "If" and node.inputs:
+            cone |= _chosen_by(graph, node.inputs[0], producers)
     while pending:
         name = pending.pop()
         if name in cone:
@@ -91,6 +97,25 @@ def decided_cone(graph: Graph) -> frozenset[str]:
         if maker is not None and may_compute(graph, maker):
             pending += [read for read in maker.reads if read not in graph.constants and read not in floats]
     return frozenset(cone)
+
+
+def _chosen_by(graph: Graph, condition: str, producers: Mapping[str, Node]) -> frozenset[str]:
+    """The condition of a branch and what it is compared of; nothing where the host may not compute it."""
+    found: set[str] = set()
+    pending = [condition]
+    while pending:
+        name = pending.pop()
+        if name in found or name in graph.constants:
+            continue
+        maker = producers.get(name)
+        if not _is_small(graph.value(name), "iub", 1):
+            return frozenset()
+        if maker is not None:
+            if maker.op_type not in _CHOOSING or not may_compute(graph, maker):
+                return frozenset()
+            pending += maker.reads
+        found.add(name)
+    return frozenset(found)
 
 
 def _sizes(graph: Graph) -> Iterator[str]:

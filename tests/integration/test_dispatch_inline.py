@@ -117,11 +117,62 @@ def test_a_condition_that_the_caller_says(also_data: bool, tmp_path: Any) -> Non
         assert len(session.model.executables) == 2
 
 
-def test_a_condition_that_is_computed_of_what_the_caller_says_stays() -> None:
-    proto = flagged([node("Not", "flag", "c")], "c", node("Exp", "r", "y"))
+def by_rate(nodes: list[NodeProto], kind: int = TensorProto.INT64, size: int = 1) -> onnx.ModelProto:
+    """An If whose condition ``c`` is computed of the input ``rate``, as of voice detectors."""
+    then, other = branch([node("Relu", "x", "t")], "t"), branch([node("Sigmoid", "x", "t")], "t")
+    last = [node("If", "c", "r", then_branch=then, else_branch=other), node("Exp", "r", "y")]
+    one = np.ones(1, helper.tensor_dtype_to_np_dtype(kind))
+    proto = model([*nodes, *last], "y", one=one, first=np.int64(0), flat=np.array([-1]))
+    proto.graph.input.append(helper.make_tensor_value_info("rate", kind, [size]))
+    return proto
+
+
+CHOSEN = {
+    "equal": [node("Equal", "rate one", "c")],
+    "another": [node("Equal", "rate one", "e"), node("Not", "e", "c")],
+    "reshaped": [
+        node("Reshape", "rate flat", "r1"),
+        node("Gather", "r1 first", "r2", axis=0),
+        node("Cast", "r2", "r3", to=TensorProto.INT32),
+        node("Cast", "one", "one3", to=TensorProto.INT32),
+        node("Equal", "r3 one3", "e"),
+        node("Equal", "rate one", "f"),
+        node("Or", "e f", "c"),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", CHOSEN)
+def test_a_mode_that_the_caller_says_chooses_a_branch(how: str, tmp_path: Any) -> None:
+    proto = by_rate(CHOSEN[how])
+    compiled = od.compile(proto, fallback="error")
+    assert compiled.deciding == {"rate"}
+    theirs, path = ReferenceEvaluator(proto), tmp_path / "model.od"
+    compiled.save(path)
+    for session in (od.InferenceSession(compiled), od.InferenceSession(path)):
+        for rate in (1, 2, 1):
+            feed = {"x": X, "rate": np.array([rate])}
+            np.testing.assert_allclose(session.run(None, feed)[0], theirs.run(None, feed)[0], 1e-5, 1e-6)
+            assert session.last_run is not None and session.last_run.dispatches == 1
+        assert len(session.model.executables) == 2
+
+
+STAYS = {
+    "a count": by_rate([node("Greater", "rate one", "c")]),
+    "computed": by_rate([node("Add", "rate one", "n"), node("Equal", "n one", "c")]),
+    "a float": by_rate([node("Equal", "rate one", "c")], FLOAT),
+    "data": by_rate([node("ReduceMax", "rate", "n", keepdims=1), node("Equal", "n one", "c")], size=2),
+}
+
+
+@pytest.mark.parametrize("what", STAYS)
+def test_a_condition_that_is_computed_of_data_stays(what: str) -> None:
+    """What differs from run to run would be another executable each time."""
+    proto, rate = STAYS[what], STAYS[what].graph.input[1].type.tensor_type
     with pytest.raises(od.UnsupportedModelError, match=r"no device operator for ai\.onnx\.If"):
-        od.InferenceSession(proto, fallback="error").run(None, {"x": X, "flag": np.array([True])})
-    feed = {"x": X, "flag": np.array([False])}
+        od.compile(proto, fallback="error")
+    dtype = helper.tensor_dtype_to_np_dtype(rate.elem_type)
+    feed = {"x": X, "rate": np.ones(rate.shape.dim[0].dim_value, dtype)}
     (mine,) = od.InferenceSession(proto).run(None, feed)
     np.testing.assert_allclose(mine, ReferenceEvaluator(proto).run(None, feed)[0], rtol=1e-5)
 
