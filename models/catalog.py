@@ -142,7 +142,7 @@ def _searched(problem: Problem, device: Device) -> list[Solution]:
     """What the search chooses, if there is something."""
     try:
         return [SEARCH.select(problem, device)]
-    except Unsupported:
+    except (Unsupported, SolutionError):
         return []
 
 

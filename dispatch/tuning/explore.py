@@ -67,7 +67,7 @@ class Choose:
     def done(self, device: Device) -> list[Solution]:
         try:
             return [SEARCH.select(self.problem, device)]
-        except Unsupported:
+        except (Unsupported, SolutionError):
             return []  # no tile fits: a problem that no model poses
 
 
@@ -82,7 +82,7 @@ class Propose:
         try:
             near = self.near
             return offers(self.problem, device) if near is None else moves(self.problem, device, near)
-        except Unsupported:
+        except (Unsupported, SolutionError):
             return []
 
 

@@ -16,10 +16,11 @@ from functools import partial
 from typing import Any
 
 from onedispatch.operators.catalog.catalog import Asked, Catalog, CatalogWarning
-from onedispatch.operators.catalog.choice import NEAREST, STAGES, Candidate, plain_solution
+from onedispatch.operators.catalog.choice import EXACT, NEAREST, STAGES, Candidate, plain_solution
 from onedispatch.operators.catalog.features import Features
 from onedispatch.operators.catalog.tree import PLAIN, SEARCH, MethodLeaf, Tell
 from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import estimated
@@ -109,6 +110,16 @@ class CatalogSearch(Search):
             return *searched(), how
         solution = plain_solution(problem, device)
         return solution, estimated(Schedule(problem.nest, device, solution)), how
+
+    def sketch(self, nest: Nest, device: Device) -> tuple[Solution, float]:
+        """See ``Search.sketch``; of problems that a catalog has, the row is taken instead."""
+        problem = Problem.of(nest, device)
+        seen = Features(problem, device)
+        for catalog, leaves in self._asked(seen, None)[0]:
+            for found in catalog.offers(leaves, seen, EXACT, self.pins):
+                if not found.refusal:
+                    return found.solution, _estimate(found, problem, device)
+        return super().sketch(nest, device)
 
     def keep_origin(self, problem: Problem, origin: str) -> None:
         """Notes where a solution comes from, for ``origin_of``."""

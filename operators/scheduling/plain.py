@@ -28,15 +28,22 @@ _REMEDY = "read what to_data() wrote, of this version"
 
 def plain(value: Any) -> Any:
     """``value`` as dictionaries, lists, strings and numbers."""
-    if isinstance(value, DType):
+    kind: Any = type(value)
+    if kind is DType:
         return value.name
-    if is_dataclass(value) and not isinstance(value, type):
-        return {_serialised(field): plain(getattr(value, field.name)) for field in fields(value)}
+    if names := _names_of(kind):
+        return {key: plain(getattr(value, name)) for key, name in names}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if isinstance(value, frozenset):
         return sorted(plain(item) for item in value)
     return value
+
+
+@cache
+def _names_of(kind: Any) -> tuple[tuple[str, str], ...]:
+    """A dataclass's fields as data names them, and their own names; of other types nothing."""
+    return tuple((_serialised(one), one.name) for one in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _serialised(field: Field[Any]) -> str:

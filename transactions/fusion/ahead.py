@@ -38,7 +38,7 @@ def written_ahead(transaction: Transaction, pieces: Iterable[range] | None = Non
             continue
         moved = list(reader.may_come_ahead(first, second))
         if moved:
-            others = np.setdiff1d(np.arange(at, second.stop), moved)
+            others = np.delete(np.arange(at, second.stop), np.array(moved) - at)
             order[at : second.stop] = [*moved, *others]
     return _in_order(transaction, order)
 
