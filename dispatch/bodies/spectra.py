@@ -74,7 +74,10 @@ def dft(b: Body) -> tuple[str, ...]:
 @body("STFT", since=17)
 def stft(b: Body) -> tuple[str, ...]:
     """A convolution along blocks of ``step`` samples, which are its channels; frames begin at blocks."""
-    batch, samples, _ = shape = b.shape(0, 3)
+    shape = b.shape(0)
+    if len(shape) == 2:
+        shape = (*shape, 1)  # real samples: onnxruntime takes them so
+    batch, samples, _ = shape if len(shape) == 3 else b.shape(0, 3)
     parts = _parts(b, shape)
     step, window, onesided = b.number(1, 0), b.constant_of(2), bool(b.attributes["onesided"])
     if b.input(2) and window is None:

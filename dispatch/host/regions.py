@@ -141,12 +141,14 @@ class HostRegion:
         """Returns why onnxruntime is not tried for the node, "" for custom kernels; None if it is."""
         if custom_mapping(node) is not None or implementation(node.domain, node.op_type) is not None:
             return None if self._device is None else ""
-        # Without its third input Dropout is in inference mode, which onnxruntime computes.
-        return (
-            None
-            if node.domain or (node.op_type == "Dropout" and len(node.inputs) < 3)
-            else PREFERRED.get(node.op_type)
-        )
+        return None if node.domain or self._is_runtimes_own(node) else PREFERRED.get(node.op_type)
+
+    def _is_runtimes_own(self, node: Node) -> bool:
+        """Whether onnxruntime computes it although the reference evaluator is preferred for its operator."""
+        if node.op_type == "Dropout":  # without a third input it is in inference mode
+            return len(node.inputs) < 3
+        # Real samples without a last dimension of 1 are none of ONNX's.
+        return node.op_type == "STFT" and len(self._graph.value(node.inputs[0]).shape or ()) == 2
 
     # -- cutting ---------------------------------------------------------------------------
 

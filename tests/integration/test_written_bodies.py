@@ -88,6 +88,30 @@ def test_stft(step: int, length: int, samples: int, onesided: int) -> None:
     np.testing.assert_allclose(y, as_parts(wanted), rtol=0, atol=4e-5)
 
 
+@pytest.mark.parametrize("fallback", ["error", "cpu"])
+def test_stft_of_samples_without_a_last_dimension(fallback: str) -> None:
+    """[batch, samples], as public audio front ends have them: onnxruntime takes it, on the host, too."""
+    window = np.hanning(16).astype(np.float32)
+    held = [numpy_helper.from_array(np.int64(5), "step"), numpy_helper.from_array(np.int64(16), "length")]
+    reads = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, "samples"))]
+    if fallback == "cpu":  # a window that is computed stays on the host
+        reads.append(helper.make_tensor_value_info("window", TensorProto.FLOAT, (16,)))
+    else:
+        held.append(numpy_helper.from_array(window, "window"))
+    node = helper.make_node("STFT", ["x", "step", "window", "length"], ["y"], name="n", onesided=1)
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "g", reads, made, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    feed = {"x": floats(2, 100), "window": window}
+    feed = {one.name: feed[one.name] for one in reads}
+    session = od.InferenceSession(model, fallback=fallback)
+    for _ in range(3):
+        (y,) = session.run(None, feed)
+        frames = sliding_window_view(feed["x"], 16, axis=1)[:, ::5] * np.float64(window)
+        np.testing.assert_allclose(y, as_parts(np.fft.rfft(frames)), rtol=0, atol=2e-5)
+    assert all(("by its function body" in one.reason) == (fallback == "error") for one in session.placement)
+
+
 def test_stft_of_complex_numbers_without_a_window() -> None:
     x = floats(2, 300, 2)
     constants = {"step": np.int64(7), "length": np.int64(32)}
