@@ -64,9 +64,13 @@ class Body:
         return ModelError(self._node.op_type, given, accepted)
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        made = self._name(op_type)
-        self.nodes.append(helper.make_node(op_type, inputs, [made], name=made, **attributes))
-        return made
+        return self.last_of(op_type, 1, *inputs, **attributes)
+
+    def last_of(self, op_type: str, count: int, *inputs: str, **attributes: Any) -> str:
+        """The last of ``count`` results of a node."""
+        made = [self._name(op_type) for _ in range(count)]
+        self.nodes.append(helper.make_node(op_type, inputs, made, name=made[-1], **attributes))
+        return made[-1]
 
     def constant(self, array: Any, dtype: Any = None) -> str:
         name = self._name("constant")

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from tests import plugins
+from tests.ops.case import run_onnxruntime
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 RNG = np.random.default_rng(5)
@@ -208,6 +209,30 @@ def test_the_mask_of_dropout_outside_of_training() -> None:
     y, mask = od.InferenceSession(model, fallback="error").run(None, {"x": x})
     assert mask.all() and mask.shape == (3, 5)
     np.testing.assert_array_equal(y, x)
+
+
+LENGTHS = {
+    "few": lambda rng, shape: rng.integers(-3, 3, shape),
+    "of all bits": lambda rng, shape: rng.integers(-(1 << 63), (1 << 63) - 1, shape),
+    "high words alike": lambda rng, shape: rng.integers(0, 2, shape) << 32 | rng.integers(0, 2, shape),
+    "beyond one word": lambda rng, shape: -(rng.integers(0, 3, shape) << 31),
+}
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("which", LENGTHS)
+def test_top_k_of_int64(which: str, largest: int) -> None:
+    """Places of equals in their order, as onnxruntime has them."""
+    for shape, axis, k in (((1,), 0, 1), ((9,), 0, 9), ((4, 7), 0, 3), ((2, 5, 3), 1, 2), ((300,), -1, 20)):
+        x = LENGTHS[which](np.random.default_rng(k), shape)
+        outputs = [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in "vi"]
+        node = helper.make_node("TopK", ["x", "k"], ["v", "i"], name="n", axis=axis, largest=largest)
+        given = [helper.make_tensor_value_info("x", TensorProto.INT64, shape)]
+        graph = helper.make_graph([node], "g", given, outputs, [numpy_helper.from_array(np.array([k]), "k")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        session = od.InferenceSession(model, fallback="error")
+        for ours, theirs in zip(session.run(None, {"x": x}), run_onnxruntime(model, {"x": x}), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 REFUSED = {
