@@ -76,6 +76,17 @@ def test_a_tuned_problem_gets_its_row(folders: dict[str, Path], form: str) -> No
     assert catalog.stats().decoded == len({(r.problem.device, r.solution) for r in rows()})
 
 
+def test_plans_take_rows_of_problems_that_they_ask_about(folders: dict[str, Path]) -> None:
+    """And their least estimate, which is compared with estimates of other solutions; the rest is sketched."""
+    selector = CatalogSearch([Catalog(folders["lazy"])])
+    for row in rows():
+        nest, device = row.problem.nest, DEVICES[row.problem.device]
+        least = min(one.estimated for one in rows() if one.problem == row.problem)
+        assert selector.sketch(nest, device) == (row.solution, least)
+    far = resized(3000, 8, 8)
+    assert selector.sketch(far.nest, NPU2) == SEARCH.sketch(far.nest, NPU2)
+
+
 def test_every_form_chooses_alike(folders: dict[str, Path]) -> None:
     """Rows, neighbours and methods, in their order, of ten thousand problems (`make nightly`); the search
     itself is the same in all."""

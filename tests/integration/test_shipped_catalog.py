@@ -89,6 +89,7 @@ def test_a_network_is_answered_by_it_and_not_slower(device: str) -> None:
     tuned = od.compile(model, device, selector=selector).timing().cycles
     searched = od.compile(model, device, catalog="none").timing().cycles
     assert selector.counts["exact"] > 3 * sum(n for how, n in selector.counts.items() if how != "exact")
+    assert 10 * len(selector._sketches._found) < selector.counts["exact"]  # what plans asked about
     assert tuned < searched
     stats, file = catalog.stats(), next(Path(SHIPPED).glob(f"*{device}.odobj"))
     assert 0 < stats.opened < stats.children / 2  # only the children that it needs
