@@ -77,7 +77,9 @@ def stft(b: Body) -> tuple[str, ...]:
     shape = b.shape(0)
     if len(shape) == 2:
         shape = (*shape, 1)  # real samples: onnxruntime takes them so
-    batch, samples, _ = shape if len(shape) == 3 else b.shape(0, 3)
+    if len(shape) != 3:
+        raise b.refusal(str(b.value(0)), "a tensor of rank 3, or of rank 2 for real samples")
+    batch, samples, _ = shape
     parts = _parts(b, shape)
     step, window, onesided = b.number(1, 0), b.constant_of(2), bool(b.attributes["onesided"])
     if b.input(2) and window is None:

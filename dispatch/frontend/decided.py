@@ -6,7 +6,8 @@ The host computes no data of a run. It may compute sizes, which an executable is
 - An input of the model that is a shape operand itself decides: its caller says the shape, or the branch
   that an If takes.
 - A branch may be chosen by comparing such an input: by ``Equal`` with constants, and ``_CHOOSING`` of its
-  results, where every tensor on the way has one element. So a mode is an input, as the rate of a sound.
+  results, where every tensor on the way has one element, and nothing else reads any. So a mode is an input,
+  as the rate of a sound; a counter, which is data too as a rule, is none.
 - Integers may reach an operand that sizes follow from through the operators of ``_ARITHMETIC``, of which
   conversions alone make floats. Every tensor on the way, constants included, has at most
   ``limits.SHAPE_ELEMENTS`` elements, and all of them together take at most ``limits.SHAPE_OPERATIONS``
@@ -85,9 +86,7 @@ def decided_cone(graph: Graph) -> frozenset[str]:
     floats = {v.name for v in graph.inputs if v.dtype is not None and v.dtype.kind not in "iub"}
     pending = list(_sizes(graph))
     cone = {name for name in named if name not in producers}
-    for node in graph.nodes:
-        if not node.domain and node.op_type == "If" and node.inputs:
-            cone |= _chosen_by(graph, node.inputs[0], producers)
+    cone |= _choosing(graph, producers)
     while pending:
         name = pending.pop()
         if name in cone:
@@ -99,16 +98,31 @@ def decided_cone(graph: Graph) -> frozenset[str]:
     return frozenset(cone)
 
 
-def _chosen_by(graph: Graph, condition: str, producers: Mapping[str, Node]) -> frozenset[str]:
-    """The condition of a branch and what it is compared of; nothing where the host may not compute it."""
+def _choosing(graph: Graph, producers: Mapping[str, Node]) -> frozenset[str]:
+    """Conditions of branches and what they are compared of, where the host may compute them: of inputs that
+    nothing reads as data, since what is data differs from run to run."""
+    asked = {one.inputs[0] for one in graph.nodes if one.op_type == "If" and not one.domain and one.inputs}
+    chains = {name: _compared(graph, name, producers) for name in asked if name in producers}
+    while True:
+        found = frozenset[str]().union(*chains.values())
+        others = [node for node in graph.nodes if found.isdisjoint(node.writes)]
+        read = graph.output_names.union(*map(data_operands, others))
+        kept = {name: chain for name, chain in chains.items() if chain and chain.isdisjoint(read)}
+        if len(kept) == len(chains):
+            return found
+        chains = kept
+
+
+def _compared(graph: Graph, condition: str, producers: Mapping[str, Node]) -> frozenset[str]:
+    """A condition and what it is computed of, single integers by ``_CHOOSING``; nothing where it is not."""
     found: set[str] = set()
     pending = [condition]
     while pending:
         name = pending.pop()
         if name in found or name in graph.constants:
             continue
-        maker = producers.get(name)
-        if not _is_small(graph.value(name), "iub", 1):
+        maker, value = producers.get(name), graph.value(name)
+        if not _is_small(value, "iub", 1) or (maker is None and not value.is_concrete):
             return frozenset()
         if maker is not None:
             if maker.op_type not in _CHOOSING or not may_compute(graph, maker):

@@ -279,10 +279,15 @@ def test_a_branch_that_does_not_fit_these_shapes_stays_on_onnxruntime() -> None:
     nested = helper.make_graph([inner], "nested", [], [out])
     node = helper.make_node("If", ["c"], ["y"], then_branch=nested, else_branch=branch("o", "w4"), name="if")
     session = session_of(
-        [helper.make_node("Not", ["not_c"], ["c"]), node],
+        [
+            helper.make_node("Cast", ["not_c"], ["n"], to=TensorProto.INT64),
+            helper.make_node("Less", ["n", "k"], ["c"]),
+            node,
+        ],
         {"x": (TensorProto.FLOAT, [2, 3]), "not_c": (TensorProto.BOOL, [])},
         onnx.numpy_helper.from_array(np.ones((3, 2), np.float32), "w3"),
         onnx.numpy_helper.from_array(np.ones((4, 2), np.float32), "w4"),
+        onnx.numpy_helper.from_array(np.array(1, np.int64), "k"),
     )
     (y,) = session.run(None, {"x": X, "not_c": np.array(False)})
     np.testing.assert_array_equal(y, X @ np.ones((3, 2), np.float32))

@@ -117,12 +117,14 @@ def test_a_condition_that_the_caller_says(also_data: bool, tmp_path: Any) -> Non
         assert len(session.model.executables) == 2
 
 
-def by_rate(nodes: list[NodeProto], kind: int = TensorProto.INT64, size: int = 1) -> onnx.ModelProto:
+def by_rate(
+    nodes: list[NodeProto], kind: int = TensorProto.INT64, size: Any = 1, also: str = ""
+) -> onnx.ModelProto:
     """An If whose condition ``c`` is computed of the input ``rate``, as of voice detectors."""
     then, other = branch([node("Relu", "x", "t")], "t"), branch([node("Sigmoid", "x", "t")], "t")
     last = [node("If", "c", "r", then_branch=then, else_branch=other), node("Exp", "r", "y")]
     one = np.ones(1, helper.tensor_dtype_to_np_dtype(kind))
-    proto = model([*nodes, *last], "y", one=one, first=np.int64(0), flat=np.array([-1]))
+    proto = model([*nodes, *last], f"y {also}".strip(), one=one, first=np.int64(0), flat=np.array([-1]))
     proto.graph.input.append(helper.make_tensor_value_info("rate", kind, [size]))
     return proto
 
@@ -157,7 +159,12 @@ def test_a_mode_that_the_caller_says_chooses_a_branch(how: str, tmp_path: Any) -
         assert len(session.model.executables) == 2
 
 
+EMBEDDED = [node("Equal", "rate one", "c"), node("Add", "rate one", "also")]
+TOKENS = [node("Gather", "rate first", "token", axis=0), node("Equal", "token one", "c")]
+
 STAYS = {
+    "read as data": by_rate(EMBEDDED, also="also"),
+    "of unknown length": by_rate(TOKENS, size="N"),
     "a count": by_rate([node("Greater", "rate one", "c")]),
     "computed": by_rate([node("Add", "rate one", "n"), node("Equal", "n one", "c")]),
     "a float": by_rate([node("Equal", "rate one", "c")], FLOAT),
@@ -172,9 +179,11 @@ def test_a_condition_that_is_computed_of_data_stays(what: str) -> None:
     with pytest.raises(od.UnsupportedModelError, match=r"no device operator for ai\.onnx\.If"):
         od.compile(proto, fallback="error")
     dtype = helper.tensor_dtype_to_np_dtype(rate.elem_type)
-    feed = {"x": X, "rate": np.ones(rate.shape.dim[0].dim_value, dtype)}
-    (mine,) = od.InferenceSession(proto).run(None, feed)
+    feed = {"x": X, "rate": np.ones(rate.shape.dim[0].dim_value or 3, dtype)}
+    session = od.InferenceSession(proto)
+    (mine, *_) = session.run(None, feed)
     np.testing.assert_allclose(mine, ReferenceEvaluator(proto).run(None, feed)[0], rtol=1e-5)
+    assert not session.model.deciding
 
 
 def test_names_stay_unique() -> None:
