@@ -176,7 +176,8 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     if mapping is None and node.op_type == "If" and not node.domain:
         return Refusal(
             "its condition is known only at run time",
-            "conditions that constants or shapes decide, inputs of the model, or Equal of such an integer",
+            "conditions that constants or shapes decide, that are inputs of the model, or that compare by "
+            "Equal an integer input which nothing else reads",
         )
     if mapping is None:
         return _unknown(specs.graph, node)

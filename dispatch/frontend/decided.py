@@ -5,9 +5,9 @@ The host computes no data of a run. It may compute sizes, which an executable is
 
 - An input of the model that is a shape operand itself decides: its caller says the shape, or the branch
   that an If takes.
-- A branch may be chosen by comparing such an input: by ``Equal`` with constants, and ``_CHOOSING`` of its
-  results, where every tensor on the way has one element, and nothing else reads any. So a mode is an input,
-  as the rate of a sound; a counter, which is data too as a rule, is none.
+- The condition of an If may be computed of such inputs through the operators of ``_CONDITIONS``, where
+  every tensor on the way is an integer or boolean of one element that nothing else reads. So a mode, such as
+  a sample rate, selects its branch; a counter or a token, which is data as well, does not.
 - Integers may reach an operand that sizes follow from through the operators of ``_ARITHMETIC``, of which
   conversions alone make floats. Every tensor on the way, constants included, has at most
   ``limits.SHAPE_ELEMENTS`` elements, and all of them together take at most ``limits.SHAPE_OPERATIONS``
@@ -34,13 +34,20 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.cuts import choosing_slices
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.provenance import COMPUTED, CONSTANT, GIVEN, Provenance
-from onedispatch.dispatch.frontend.shape_operands import data_operands, named_positions, size_positions
+from onedispatch.dispatch.frontend.shape_operands import (
+    branch_positions,
+    data_operands,
+    named_positions,
+    size_positions,
+)
 
 _ARITHMETIC = frozenset(
     "Abs Add And Cast CastLike Concat Div Equal Expand Gather Greater Identity Less Max Min Mod Mul Neg Not "
     "Or Range ReduceProd ReduceSum Reshape Slice Split Squeeze Sub Unsqueeze Where Xor".split()
 )
-_CHOOSING = frozenset("And Cast CastLike Equal Gather Identity Not Or Reshape Squeeze Unsqueeze Xor".split())
+_CONDITIONS = frozenset(
+    "And Cast CastLike Equal Gather Identity Not Or Reshape Squeeze Unsqueeze Xor".split()
+)
 _NONE: Array = np.asarray([CONSTANT])  # of an operand that is not there
 _CONVERSIONS = frozenset(("Cast", "CastLike", "Identity"))  # which may make floats of integers
 
@@ -86,7 +93,7 @@ def decided_cone(graph: Graph) -> frozenset[str]:
     floats = {v.name for v in graph.inputs if v.dtype is not None and v.dtype.kind not in "iub"}
     pending = list(_sizes(graph))
     cone = {name for name in named if name not in producers}
-    cone |= _choosing(graph, producers)
+    cone |= _condition_cones(graph, producers)
     while pending:
         name = pending.pop()
         if name in cone:
@@ -98,23 +105,24 @@ def decided_cone(graph: Graph) -> frozenset[str]:
     return frozenset(cone)
 
 
-def _choosing(graph: Graph, producers: Mapping[str, Node]) -> frozenset[str]:
-    """Conditions of branches and what they are compared of, where the host may compute them: of inputs that
-    nothing reads as data, since what is data differs from run to run."""
-    asked = {one.inputs[0] for one in graph.nodes if one.op_type == "If" and not one.domain and one.inputs}
-    chains = {name: _compared(graph, name, producers) for name in asked if name in producers}
-    while True:
-        found = frozenset[str]().union(*chains.values())
+def _condition_cones(graph: Graph, producers: Mapping[str, Node]) -> frozenset[str]:
+    """Conditions that the host may compute, and the values that they follow from, none of which is data: an
+    executable is compiled for these, and data differs from run to run."""
+    conditions = {node.inputs[i] for node in graph.nodes for i in branch_positions(node)}
+    cones = [_condition_cone(graph, name, producers) for name in conditions if name in producers]
+    while cones:
+        found = frozenset[str]().union(*cones)
         others = [node for node in graph.nodes if found.isdisjoint(node.writes)]
-        read = graph.output_names.union(*map(data_operands, others))
-        kept = {name: chain for name, chain in chains.items() if chain and chain.isdisjoint(read)}
-        if len(kept) == len(chains):
+        data = graph.output_names.union(*map(data_operands, others))
+        kept = [cone for cone in cones if cone and cone.isdisjoint(data)]
+        if len(kept) == len(cones):
             return found
-        chains = kept
+        cones = kept
+    return frozenset()
 
 
-def _compared(graph: Graph, condition: str, producers: Mapping[str, Node]) -> frozenset[str]:
-    """A condition and what it is computed of, single integers by ``_CHOOSING``; nothing where it is not."""
+def _condition_cone(graph: Graph, condition: str, producers: Mapping[str, Node]) -> frozenset[str]:
+    """A condition and the values that it follows from; empty where the rule does not admit one of them."""
     found: set[str] = set()
     pending = [condition]
     while pending:
@@ -125,7 +133,7 @@ def _compared(graph: Graph, condition: str, producers: Mapping[str, Node]) -> fr
         if not _is_small(value, "iub", 1) or (maker is None and not value.is_concrete):
             return frozenset()
         if maker is not None:
-            if maker.op_type not in _CHOOSING or not may_compute(graph, maker):
+            if maker.op_type not in _CONDITIONS or not may_compute(graph, maker):
                 return frozenset()
             pending += maker.reads
         found.add(name)

@@ -102,9 +102,13 @@ def size_positions(node: Node) -> tuple[int, ...]:
 
 
 def named_positions(node: Node) -> tuple[int, ...]:
-    """Positions of the inputs that name axes, or a branch: the caller may say them, none is computed in a
-    run."""
+    """Positions of the inputs that name axes, or a branch: the caller may say them."""
     return _given(node, _AXES, _CHOICES)
+
+
+def branch_positions(node: Node) -> tuple[int, ...]:
+    """Of these, those that name a branch, which alone may be computed in a run."""
+    return _given(node, _CHOICES)
 
 
 def shape_positions(node: Node) -> tuple[int, ...]:

@@ -115,11 +115,12 @@ class CatalogSearch(Search):
         """See ``Search.sketch``; of problems that a catalog has, the row is taken instead."""
         problem = Problem.of(nest, device)
         seen = Features(problem, device)
-        for catalog, leaves in self._asked(seen, None)[0]:
-            for found in catalog.offers(leaves, seen, EXACT, self.pins):
-                if not found.refusal:
-                    return found.solution, _estimate(found, problem, device)
-        return super().sketch(nest, device)
+        asked, _ = self._asked(seen, None)
+        rows = (one for catalog, leaves in asked for one in catalog.offers(leaves, seen, EXACT, self.pins))
+        found = _first_fitting(rows)
+        if found is None:
+            return super().sketch(nest, device)
+        return found.solution, _estimate(found, problem, device)
 
     def keep_origin(self, problem: Problem, origin: str) -> None:
         """Notes where a solution comes from, for ``origin_of``."""

@@ -364,17 +364,16 @@ def test_values_that_help_alike_are_left_to_the_user(tmp_path: Path) -> None:
     )
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        # A branch maps as it is where Equal compares an input.
         helper.make_node("Cast", ["c"], ["n"], name="cast", to=INT64),
-        helper.make_node(
-            "Greater", ["n", "k"], ["d"], name="greater"
-        ),  # a branch that a mode names maps as it is
+        helper.make_node("Greater", ["n", "k"], ["d"], name="greater"),
         helper.make_node(
             "If", ["d"], ["y"], "if", then_branch=branch("t", 2.0), else_branch=branch("e", 3.0)
         ),
     ]
     outputs = [helper.make_tensor_value_info("y", FLOAT, ROW)]
-    none = numpy_helper.from_array(np.array(0, np.int64), "k")
-    graph = helper.make_graph(nodes, "g", [x, flag], outputs, [none])
+    zero = numpy_helper.from_array(np.array(0, np.int64), "k")
+    graph = helper.make_graph(nodes, "g", [x, flag], outputs, [zero])
     path = tmp_path / "branches.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     found = json.loads(onedispatch("advise", path, "--json"))

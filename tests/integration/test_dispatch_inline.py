@@ -92,11 +92,11 @@ def test_a_condition_that_values_decide_stays_on_the_host() -> None:
         check(model(nodes, "y"))
 
 
-def flagged(condition: list[NodeProto], name: str, *more: NodeProto) -> onnx.ModelProto:
+def flagged(*more: NodeProto) -> onnx.ModelProto:
     """An If on an input of the model, whose branches give results of different shapes."""
     then = branch([node("Relu", "x", "t")], "t")
     other = branch([node("ReduceSum", "x", "t", keepdims=1)], "t")
-    proto = model([*condition, node("If", name, "r", then_branch=then, else_branch=other), *more], "y")
+    proto = model([node("If", "flag", "r", then_branch=then, else_branch=other), *more], "y")
     proto.graph.input.append(helper.make_tensor_value_info("flag", BOOL, [1]))
     return proto
 
@@ -104,7 +104,7 @@ def flagged(condition: list[NodeProto], name: str, *more: NodeProto) -> onnx.Mod
 @pytest.mark.parametrize("also_data", [False, True])
 def test_a_condition_that_the_caller_says(also_data: bool, tmp_path: Any) -> None:
     last = [node("Cast", "flag", "f", to=FLOAT), node("Add", "r f", "y")] if also_data else []
-    proto = flagged([], "flag", *(last or [node("Exp", "r", "y")]))
+    proto = flagged(*(last or [node("Exp", "r", "y")]))
     compiled = od.compile(proto, fallback="error")
     assert compiled.deciding == {"flag"}
     theirs, path = ReferenceEvaluator(proto), tmp_path / "model.od"

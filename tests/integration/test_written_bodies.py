@@ -211,7 +211,7 @@ def test_the_mask_of_dropout_outside_of_training() -> None:
     np.testing.assert_array_equal(y, x)
 
 
-LENGTHS = {
+INTEGERS = {
     "few": lambda rng, shape: rng.integers(-3, 3, shape),
     "of all bits": lambda rng, shape: rng.integers(-(1 << 63), (1 << 63) - 1, shape),
     "high words alike": lambda rng, shape: rng.integers(0, 2, shape) << 32 | rng.integers(0, 2, shape),
@@ -220,11 +220,11 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("largest", [0, 1])
-@pytest.mark.parametrize("which", LENGTHS)
+@pytest.mark.parametrize("which", INTEGERS)
 def test_top_k_of_int64(which: str, largest: int) -> None:
     """Places of equals in their order, as onnxruntime has them."""
     for shape, axis, k in (((1,), 0, 1), ((9,), 0, 9), ((4, 7), 0, 3), ((2, 5, 3), 1, 2), ((300,), -1, 20)):
-        x = LENGTHS[which](np.random.default_rng(k), shape)
+        x = INTEGERS[which](np.random.default_rng(k), shape)
         outputs = [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in "vi"]
         node = helper.make_node("TopK", ["x", "k"], ["v", "i"], name="n", axis=axis, largest=largest)
         given = [helper.make_tensor_value_info("x", TensorProto.INT64, shape)]

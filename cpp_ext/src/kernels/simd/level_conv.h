@@ -28,8 +28,8 @@ static void store_outputs(Square& sums, float* y, ptrdiff_t y_output, int output
 }
 
 constexpr int kMostVectors = 3;
-constexpr int kTapsAhead = 16;     // that weights are fetched before they are used
-constexpr int kChannelsAhead = 8;  // the same of pixels, of one tap
+constexpr int kTapsAhead = 16;     // taps between the prefetch of weights and their use
+constexpr int kChannelsAhead = 8;  // channels between the prefetch of pixels and their use, with one tap
 
 // Where the weights of each vector of outputs begin.
 using Weights = const float* [kMostVectors];
@@ -49,7 +49,7 @@ static void conv_tile(const ConvF32& g, const float* first_x, const Weights& fir
     for (int v = 0; v < Vectors; ++v) sums[p][v] = (F)kept[v][p];
   }
   const ptrdiff_t w_tap = g.w_tap, x_row = g.x_row, x_step = Apart ? g.x_step : 1;
-  const bool one = g.taps == 1;  // whose channels are the inner loop
+  const bool one = g.taps == 1;  // then channels are the inner loop
   const int channels = one ? 1 : g.channels, taps = one ? g.channels : g.taps;
   const ptrdiff_t ahead = (one ? kChannelsAhead : 1) * g.x_channel, last_ahead = ahead + (Columns - 1) * x_step;
   for (int panel = 0; panel <= g.more_panels; ++panel) {
